@@ -35,7 +35,7 @@ def parse(text: bytes | str) -> Any:
         raise Undecodable(str(error)[:200]) from None
 
 
-class Shape(Generic[T]):
+class BoundedDecoder(Generic[T]):
     """Reads JSON texts that hold one shape of msgspec's, whose numbers, texts and lists are bounded."""
 
     def __init__(self, kind: Any, packed: bool = False) -> None:

@@ -1,6 +1,6 @@
-"""Keeps the loops of a node going: one that fails is started again after a while, and people are told.
+"""Restarts the loops of a node when they fail, and reports the failures.
 
-A loop that ended for ever with a line in a log would be a node that looks well and does nothing.
+Otherwise a loop that ended with a line in a log would leave a node that looks healthy and does nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
-class Fault:
-    """How often something failed since it was well, when last, and why."""
+class LoopFault:
+    """How often something failed since it last worked, when last, and why."""
 
     count: int
     at: float
@@ -34,14 +34,14 @@ class Fault:
 
 
 class Loops:
-    """The loops of one node. ``told`` is called whenever there is something new to tell."""
+    """The loops of one node. ``told`` is called whenever there is something new to report."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, LoopFault] = {}
 
     async def keep(self, name: str, loop: Loop) -> None:
-        """Run ``loop`` until it returns. Whenever it raises it is started anew, after a pause that grows."""
+        """Run ``loop`` until it returns. When it raises it is started again, after a growing pause."""
         pause = FIRST_PAUSE_S
         while True:
             began = time.monotonic()
@@ -58,7 +58,7 @@ class Loops:
 
     @contextmanager
     def careful(self, name: str) -> Iterator[None]:
-        """Do one step among many: what goes wrong in it is told, and the others are done all the same."""
+        """Run one step of many: an error in it is reported, and the other steps are run all the same."""
         try:
             yield
         except Exception as error:
@@ -67,22 +67,22 @@ class Loops:
             self.note(name, error)
 
     def note(self, name: str, error: BaseException) -> None:
-        """Something of this name failed; who has told the log of it tells people here."""
+        """Record a failure of this name. The caller has logged it; this reports it to people."""
         now = time.monotonic()
         former = self._faults.get(name)
         count = former.count + 1 if former is not None and now - former.at < CALM_S else 1
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._faults[name] = Fault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
+        self._faults[name] = LoopFault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
         self._told()
 
     def notes(self) -> list[str]:
-        """A sentence for whatever failed and has not been well for long enough since."""
+        """Return a sentence for everything that failed and has not worked for long enough since."""
         since = time.monotonic() - CALM_S
         self._faults = {name: fault for name, fault in self._faults.items() if fault.at >= since}
         return [_sentence(name, fault) for name, fault in sorted(self._faults.items())]
 
 
-def _sentence(name: str, fault: Fault) -> str:
+def _sentence(name: str, fault: LoopFault) -> str:
     # Coarse, so that it does not change with each report.
     often = "once" if fault.count == 1 else "several times" if fault.count < 10 else "again and again"
     return f"this agent's {name} failed {often} ({fault.reason}); it goes on, and its log has more"

@@ -1,4 +1,4 @@
-"""The agent's process: joins, takes over what runs, and keeps link, logs and telemetry of its node (or nodes) going.
+"""The agent's process: enrols, takes over running parts, and runs link, logs and telemetry of its node (or nodes).
 
 Ending the agent ends no part; ``stop-all`` does. One process may host many simulated nodes, each with its own identity.
 """
@@ -38,7 +38,7 @@ from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, chosen
 from agents.isolation.view import why_not
 from agents.link import enrol
-from agents.link.connection import Link
+from agents.link.connection import ServerConnection
 from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.protocol import Enrolled, Exit
@@ -50,7 +50,7 @@ from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bring_up import add_arguments, opened
 from agents.storage.bundle import BundleCache
-from agents.storage.collection import Collector, Limits
+from agents.storage.collection import CacheLimits, Collector
 from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
@@ -60,7 +60,7 @@ from agents.systemd import Systemd
 from agents.tasks.health import EVERY_S, HealthChecks
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from agents.tasks.scripts import listed as listed_programs
 from agents.telemetry import bandwidth
 from agents.telemetry.host import HostView, address_towards
@@ -73,31 +73,31 @@ LOG_BYTES_PER_S = 16 << 20
 log = logging.getLogger("switchyard.agent")
 
 
-class Member(msgspec.Struct):
-    """One node that this process is: its name, its folder and its machine (a simulated shape, or this host)."""
+class AgentNode(msgspec.Struct):
+    """One node of this process: its name, its folder and its machine (a simulated shape, or this host)."""
 
     name: str
     state: Path
     shape: str | None = None
 
 
-def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[Member]:
-    """The nodes of this process: the host alone, or simulated ones, with the host where asked for."""
+def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[AgentNode]:
+    """Return the nodes of this process: this host, or simulated ones, with this host if requested."""
     shapes = simulated.parse(simulate) if simulate else []
-    found = [Member(name, state)] if with_host or not shapes else []
+    found = [AgentNode(name, state)] if with_host or not shapes else []
     if len(shapes) == 1 and not found:
-        return [Member(name, state, shapes[0])]
+        return [AgentNode(name, state, shapes[0])]
     count: dict[str, int] = {}
     for shape in shapes:
         short = simulated.SHAPES[shape].short
         count[short] = count.get(short, 0) + 1
         own = f"{name}-{short}-{count[short]}"
-        found.append(Member(own, state / "nodes" / own, shape))
+        found.append(AgentNode(own, state / "nodes" / own, shape))
     return found
 
 
 def runtime_source() -> Path | None:
-    """The in-job runtime: beside this package, else where Python finds it, else nowhere."""
+    """Return the path of the in-job runtime: beside this package, else on Python's path, else None."""
     sibling = Path(__file__).resolve().parent.parent / "switchyard" / "runtime.py"
     if sibling.is_file():
         return sibling
@@ -109,7 +109,7 @@ def runtime_source() -> Path | None:
 
 
 def install_runtime(state: Path) -> Path | None:
-    """Put the one-file runtime where jobs import it from; answers the folder for PYTHONPATH."""
+    """Copy the one-file runtime to where jobs import it from; return the folder for PYTHONPATH."""
     source = runtime_source()
     if source is None:
         return None
@@ -127,7 +127,7 @@ def install_runtime(state: Path) -> Path | None:
 
 
 def lock(state: Path) -> int:
-    """Hold the state folder for as long as this process lives. Raises ValueError when another agent has it."""
+    """Lock the state folder while this process runs. Raises ValueError if another agent has locked it."""
     descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,13 +140,13 @@ def lock(state: Path) -> int:
     return descriptor
 
 
-def join(member: Member, server: Server, token: Callable[[], str]) -> Enrolled:
+def join(member: AgentNode, server: Server, token: Callable[[], str]) -> Enrolled:
     known = enrol.remembered(member.state)
     return known if known is not None else enrol.enrol(member.state, server, member.name, token())
 
 
 def listen(bell: Path, ring: Callable[[str], None]) -> None:
-    """Call ``ring`` with a part's name whenever its shim has news."""
+    """Call ``ring`` with a part's name whenever its shim notifies the agent."""
     with contextlib.suppress(FileNotFoundError):
         bell.unlink()
     os.mkfifo(bell, 0o600)
@@ -163,13 +163,13 @@ def listen(bell: Path, ring: Callable[[str], None]) -> None:
 
 
 async def serve(
-    member: Member,
+    member: AgentNode,
     server: Server,
     credentials: enrol.Credentials,
     options: argparse.Namespace,
     fork_client: ForkClient,
-) -> Node:
-    """Bring one node up and start its loops; answers the node."""
+) -> NodeTasks:
+    """Start one node and its loops; return the node."""
     state = member.state
     runs = state / "parts"
     runs.mkdir(mode=0o711, exist_ok=True)
@@ -199,7 +199,7 @@ async def serve(
     found: dict[str, vendors.Probe] = (
         {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
         if member.shape
-        else vendors.discover(vendors.Host(name=member.name, commands=options.commands, instances=instances))
+        else vendors.discover(vendors.ProbedHost(name=member.name, commands=options.commands, instances=instances))
     )
     view = HostView(
         name=member.name,
@@ -213,7 +213,7 @@ async def serve(
     )
     await asyncio.to_thread(view.look)
     executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
-    node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
+    node = NodeTasks(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
     node.users = users
@@ -230,7 +230,7 @@ async def serve(
     node.open()
     lease = Renewal(ground.lease, boot)
     node.lease_until = lease.until
-    link = Link(node, view, server, lease, credentials)
+    link = ServerConnection(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
     node.keep("look at its parts", node.tick)
@@ -240,7 +240,7 @@ async def serve(
     if node.health is not None:
         node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)
-    limits, images = Limits.of_host(state), partial(images_in_use, runs)
+    limits, images = CacheLimits.of_host(state), partial(images_in_use, runs)
     collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
@@ -256,20 +256,20 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
 
 
 def most_processes() -> int:
-    """How many processes and threads a task may have, and all tasks of one user: never all that the host has."""
+    """Return how many processes and threads a task, and all tasks of one user, may have; never all of the host's."""
     told = digits((content("/proc/sys/kernel/pid_max") or b"").strip())
     return PROCESSES if told is None else min(PROCESSES, told // 4)
 
 
 def refuse(folder: str, reason: str) -> None:
-    """Record that a part's shim could not be forked; whoever looks at the part next finds it ended."""
+    """Record that a part's shim could not be forked, so that the next look at the part finds it ended."""
     if take(folder):
         end = Exit(cause="LAUNCH_FAILED", **told(clause("HostFull", error=reason)))
         write_whole(f"{folder}/exit.json", msgspec.to_builtins(end))
 
 
 def prefer_survival() -> None:
-    """Have the kernel spare the agent when the host runs out of memory; only root may ask for that."""
+    """Make the kernel spare the agent when the host runs out of memory; only root may do that."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-900")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -277,14 +277,14 @@ def prefer_survival() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 
 
-def status(nodes: list[Node]) -> str:
-    """One line on how the agent is: its nodes, what runs on them, and whatever failed of late."""
+def status(nodes: list[NodeTasks]) -> str:
+    """Return one line on the state of the agent: its nodes, what runs on them, and recent failures."""
     notes = [note for node in nodes for note in node.loops.notes()]
     return "; ".join([f"{len(nodes)} node(s), {sum(len(node.live) for node in nodes)} part(s) live", *notes])
 
 
 async def run(options: argparse.Namespace, state: Path) -> None:
-    """Be every node of this process until told to end."""
+    """Run every node of this process until told to end."""
     # First of all: what is started from here on must not find the variables of systemd.
     systemd = Systemd()
     stopping = asyncio.Event()
@@ -307,7 +307,7 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     fork_client = ForkClient(state / "shim.log")
     fork_client.on_refusal = refuse
     fork_client.start()
-    nodes: list[Node] = []
+    nodes: list[NodeTasks] = []
     try:
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -399,7 +399,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage."""
+    """Parse the command line and run. Exit codes: 0 ended as requested, 1 could not start, 2 wrong usage."""
     words = sys.argv[1:] if arguments is None else arguments
     asides = {"stop-all": stop_all.main, "survey": survey.main, "bandwidth": bandwidth.main}
     if words and words[0] in asides:

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    host = vendors.Host(name=options.name, commands=commands)
+    host = vendors.ProbedHost(name=options.name, commands=commands)
     engine = EngineWatch.of_this_process()
     view = HostView(options.name, vendors.discover(host), "", "", "127.0.0.1", engine=engine)
     view.look()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from agents.resources import adjust
 from agents.resources.adjust import Reach
-from agents.resources.feedback_queue import Queue, turn
+from agents.resources.feedback_queue import FeedbackQueue, turn
 from agents.resources.turns import PERIOD_S
 from agents.supervisor import procfs
 from bench.figures import Figures
@@ -135,7 +135,7 @@ def sharing() -> Policy:
 
 def feedback() -> Policy:
     """The agent's feedback queue, with its default rules."""
-    queue = Queue()
+    queue = FeedbackQueue()
 
     def decide(now: float, used: dict[str, float]) -> frozenset[str]:
         nonlocal queue

@@ -134,8 +134,9 @@ Where something is told in a sentence (why an attempt runs where it does, how it
 sentence is English in the REST interface and in `yard`, in every language. Beside it stands what it is made of, for
 programs and for the pages, which tell it in the reader's language: a list of clauses, each a stable `code` and
 `params`, the values that it shows. They stand under the name of the sentence and `_said`: `why_here_said` and
-`detail_said` of stages and attempts, `text_said` of events, `why_said` of decisions and of a dry run, and `<name>_said`
-among the `params` of a reason where the value `<name>` is in words.
+`detail_said` of stages and attempts, `asks_said` of stages, `basis_said` of forecasts, `text_said` of events,
+`why_said` and `replanned_said` of decisions, `why_said` of a dry run, and `<name>_said` among the `params` of a reason
+where the value `<name>` is in words. `funnel_said` has one clause for each filter in `funnel`, in the same order.
 
 ```json
 {{"why_here": "2 x H100 on g03; predicted to run 25 min",

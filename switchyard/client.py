@@ -21,7 +21,7 @@ from switchyard import address, logs
 from switchyard.bundle import Bundle, pack
 from switchyard.entry import Entry
 from switchyard.job import Job
-from switchyard.logs import FINAL, Chunk, Wanted
+from switchyard.logs import FINAL, Chunk, LogQuery
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 from switchyard.wire import Wire
 
@@ -258,10 +258,10 @@ class Jobs:
         follow: bool = False,
     ) -> Iterator[str]:
         """The output of a job as text pieces; see :meth:`chunks`."""
-        wanted = Wanted(stage, attempt, rank, stream)
+        wanted = LogQuery(stage, attempt, rank, stream)
         return (chunk.text for chunk in self.chunks(job, wanted, tail=tail, follow=follow))
 
-    def chunks(self, job: Ref, wanted: Wanted, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
+    def chunks(self, job: Ref, wanted: LogQuery, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
         """Its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
         return logs.read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
 

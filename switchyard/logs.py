@@ -22,7 +22,7 @@ PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogQuery:
     """Which output to read; ``None`` means any. Without ``attempt`` it is the newest one, and those that follow it."""
 
     stage: str | None = None
@@ -83,7 +83,7 @@ class _Reader:
 def read(
     wire: Wire,
     job: str,
-    wanted: Wanted,
+    wanted: LogQuery,
     *,
     tail: int | None = None,
     follow: bool = False,
@@ -131,7 +131,7 @@ def streams(wire: Wire, job: str) -> list[dict[str, Any]]:
 def _growing(
     wire: Wire,
     job: str,
-    wanted: Wanted,
+    wanted: LogQuery,
     readers: dict[tuple[str, int, int, str], _Reader],
     floor: dict[str, int],
 ) -> Iterator[_Reader]:

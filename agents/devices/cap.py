@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.ends import clause, say
 from agents.protocol import Clause, Counter, DeviceClaim, Name
 from agents.supervisor.record import write_whole
@@ -100,7 +100,7 @@ class Remembered(msgspec.Struct, frozen=True):
     given_bytes: Counter
 
 
-_remembered = Shape[Remembered](Remembered)
+_remembered = BoundedDecoder[Remembered](Remembered)
 
 
 def remember(folder: str, over: Over) -> None:

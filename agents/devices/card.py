@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
-class Unreadable(ValueError):
+class UnreadableOutput(ValueError):
     """What a tool printed is not what its parser knows; the text says what was missing."""
 
 
@@ -92,14 +92,15 @@ def number(value: object) -> float | None:
 
 
 def numeral(text: object, base: int = 10) -> int:
-    """The whole number that a text of digits is. Raises Unreadable for what is none, or longer than any tool means."""
+    """The whole number that a text of digits is. Raises UnreadableOutput for what is none, or longer than any
+    tool means."""
     told = str(text)
     try:
         if len(told) <= MOST_DIGITS:
             return int(told, base)
     except ValueError:
         pass
-    raise Unreadable(f"its answer has {told[:40]!a} where a number belongs")
+    raise UnreadableOutput(f"its answer has {told[:40]!a} where a number belongs")
 
 
 def positive(value: object) -> float | None:

@@ -17,10 +17,10 @@ from typing import Protocol
 import msgspec
 
 from agents.devices import models, visible
-from agents.devices.card import WORSE, Card, Condition, Health, Unreadable
+from agents.devices.card import WORSE, Card, Condition, Health, UnreadableOutput
 from agents.devices.foreign import foreign_processes
-from agents.devices.readers.library import NoAnswer, NothingToTell
-from agents.devices.vendors import Host
+from agents.devices.readers.library import NothingToTell, ReaderSilent
+from agents.devices.vendors import ProbedHost
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
 
 DEADLINE_S = 10.0
@@ -31,7 +31,7 @@ Codes = set[tuple[str, str]]
 BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error)
 
 
-class Source(Protocol):
+class CardSource(Protocol):
     """One way to learn of a vendor's cards. A sample of a ``thorough`` one tells every condition that a look tells."""
 
     @property
@@ -46,13 +46,14 @@ class Source(Protocol):
     def period_s(self) -> float:
         """How often a sample is worth what it costs."""
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         """Whether it is worth asking on this host; cheap."""
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
-        """All that it tells of every card. Raises NoAnswer or Unreadable, or NothingToTell where another may know."""
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
+        """All that it tells of every card. Raises ReaderSilent, UnreadableOutput, or NothingToTell where
+        another may know."""
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         """What changes from second to second of every card; raises as above."""
 
     def close(self) -> None:
@@ -66,18 +67,20 @@ class Maker:
 
     vendor: str
     kind: str
-    links: Callable[[Host], Mapping[str, tuple[Link, ...]]] | None = None
+    links: Callable[[ProbedHost], Mapping[str, tuple[Link, ...]]] | None = None
 
 
 class CardProbe:
     """See :class:`agents.devices.vendors.Probe`. ``source`` is the one that answered last, None before any did."""
 
-    def __init__(self, host: Host, maker: Maker, sources: Sequence[Source], deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, host: ProbedHost, maker: Maker, sources: Sequence[CardSource], deadline_s: float = DEADLINE_S
+    ) -> None:
         self.host = host
         self.maker = maker
         self.sources = sources
         self.deadline_s = deadline_s
-        self.source: Source | None = None
+        self.source: CardSource | None = None
         self._devices: dict[str, Device] = {}
         self._indices: dict[int, str] = {}
         self._errors: dict[str, DeviceError] = {}
@@ -109,7 +112,7 @@ class CardProbe:
                 cards = self._ask(source, "look")
             except NothingToTell:
                 continue
-            except NoAnswer as error:
+            except ReaderSilent as error:
                 self._notes.append(str(error))
                 worst = "UNHEALTHY"
             except BROKEN_INPUT as error:
@@ -123,14 +126,14 @@ class CardProbe:
         self._mark_all(worst, self._notes[0] if self._notes else "nothing on this host tells of it any more")
         return self._listed()
 
-    def _ask(self, source: Source, question: str) -> list[Card]:
+    def _ask(self, source: CardSource, question: str) -> list[Card]:
         """The source's answer. One that was silent is left alone for a while, with the same complaint."""
         if time.monotonic() < self._silent_until.get(source.name, 0.0):
-            raise NoAnswer(self._silent_note[source.name])
+            raise ReaderSilent(self._silent_note[source.name])
         try:
             ask = source.look if question == "look" else source.sample
             return ask(self.host, self.deadline_s)
-        except NoAnswer as error:
+        except ReaderSilent as error:
             self._silent_until[source.name] = time.monotonic() + WEDGED_PAUSE_S
             self._silent_note[source.name] = str(error)
             raise
@@ -246,7 +249,7 @@ class CardProbe:
         try:
             cards = self._ask(self.source, "sample")
             named = self._identify_again(cards)
-        except NoAnswer as error:
+        except ReaderSilent as error:
             self._complain(str(error))
             return []
         except BROKEN_INPUT as error:
@@ -319,7 +322,7 @@ class CardProbe:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, Unreadable) else f"its answer is broken ({type(error).__name__})"
+    return str(error) if isinstance(error, UnreadableOutput) else f"its answer is broken ({type(error).__name__})"
 
 
 def _codes(conditions: tuple[Condition, ...]) -> Codes:

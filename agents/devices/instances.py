@@ -13,8 +13,8 @@ from typing import Annotated
 
 import msgspec
 
-from agents.decode import Shape
-from agents.devices.readers.library import NoAnswer, VendorProcess
+from agents.decode import BoundedDecoder
+from agents.devices.readers.library import ReaderSilent, VendorProcess
 from agents.ends import clause
 from agents.protocol import Clause, DeviceClaim, Name, PartSpec
 from agents.runtimes import Unlaunchable
@@ -31,7 +31,7 @@ class MadeHere(msgspec.Struct, frozen=True):
     own: Annotated[list[Name], msgspec.Meta(max_length=10_000)] = msgspec.field(default_factory=list)
 
 
-_made_here = Shape[MadeHere](MadeHere)
+_made_here = BoundedDecoder[MadeHere](MadeHere)
 
 
 class Instances:
@@ -58,7 +58,7 @@ class Instances:
         with self.lock:
             try:
                 told = self._reader.ask(question, DEADLINE_S)
-            except NoAnswer as error:
+            except ReaderSilent as error:
                 raise Unlaunchable(_undivided(claim, str(error))) from error
             self.own = self.own.difference(told["gone"]).union([told["uuid"]] if "uuid" in told else [])
             write_whole(self.path, {"own": sorted(self.own)}, sync=True)

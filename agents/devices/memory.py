@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.protocol import Bytes, DeviceClaim, DeviceSample, Name
 from agents.supervisor.record import write_whole
 
 # A peak is written down again when it has grown by this part.
 GROWN = 1.02
-_saved = Shape[dict[Name, Bytes]](dict[Name, Bytes])
+_saved = BoundedDecoder[dict[Name, Bytes]](dict[Name, Bytes])
 
 
 @dataclass

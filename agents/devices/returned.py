@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.protocol import MOST_DEVICES, QUARANTINED, Bytes, DeviceClaim, DeviceError, DeviceSample, Name, Released
 from agents.supervisor.record import write_whole
 
@@ -36,7 +36,7 @@ class Held(msgspec.Struct, frozen=True):
     before: Annotated[dict[Name, Bytes], msgspec.Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=dict)
 
 
-_held = Shape[Held](Held)
+_held = BoundedDecoder[Held](Held)
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Whose rights a task has, and what it may reach: users, folders by handle, control groups."""
+"""The user of a task and what it may reach: users, folders by handle, control groups."""

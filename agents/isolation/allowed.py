@@ -1,6 +1,6 @@
-"""Which folders of this host the control plane may name as storage: the operator of the host says, not who asks.
+"""Which folders of this host the control plane may name as storage; the operator of the host decides.
 
-The agent makes folders there, opens them for the stages' user and shows them to containers, as root where it is root.
+The agent creates folders there, opens them to the stages' user and mounts them into containers, as root if it is root.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ OF_THE_SYSTEM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """``roots`` are folders below which storage may lie; without any, all but the system's. ``own`` is the agent's."""
+    """``roots`` are folders below which storage may be; without any, everything but the system's folders. ``own`` is
+    the agent's folder."""
 
     roots: Sequence[str] = ()
     own: str = ""
 
     def refuses(self, path: str) -> bool:
-        """Whether a folder may not be used. Judged by its name: what leads elsewhere on the way is another's matter."""
+        """Return whether a folder may not be used. Decides by name; links on the way are handled elsewhere."""
         if not os.path.isabs(path) or ".." in Path(path).parts:
             return True
         place = os.path.normpath(path).replace("//", "/", 1)
@@ -38,7 +39,7 @@ class Allowed:
 
     @property
     def spoken(self) -> str:
-        """What would be accepted, for people."""
+        """Return a description of what is accepted, for people."""
         return ", ".join(self.roots) if self.roots else "any folder but the system's"
 
 

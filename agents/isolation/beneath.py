@@ -33,14 +33,14 @@ _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint32,)
 _NOBODYS = 0xFFFFFFFF  # no id: the kernel answers the present one and changes nothing
 
 
-class Rights:
-    """A user's rights to files, for the thread that enters them; without a uid those that the process has anyway.
+class FileRights:
+    """The rights of a user to files, for the thread that enters this context; without a uid, those of the process.
 
-    The kernel keeps one user per thread for access to files, for servers of files such as NFS's (setfsuid(2)); with it
-    go root's own ways around permissions. Its groups are the process's: an agent carries those of the stages' user
-    (:meth:`agents.isolation.run_as.RunAs.take_groups`), and no others are accepted here.
+    The kernel keeps one user per thread for access to files (setfsuid(2), made for file servers such as NFS's); with it
+    root's privileges to bypass permissions are dropped. The groups are those of the process: an agent has those of the
+    stages' user (:meth:`agents.isolation.run_as.RunAs.take_groups`), and no others are accepted here.
 
-    Not for the main thread of an agent: the kernel forgets with whom a thread is to die when its rights change.
+    Not for the main thread of an agent: changing its rights resets the signal it gets when its parent dies.
     """
 
     __slots__ = ("gid", "groups", "uid")
@@ -50,7 +50,7 @@ class Rights:
         self.gid = gid if gid is not None else uid
         self.groups = groups
 
-    def __enter__(self) -> "Rights":
+    def __enter__(self) -> "FileRights":
         if self.uid is None or self.gid is None:
             return self
         if foreign := set(os.getgroups()) - {self.gid, *self.groups}:
@@ -71,16 +71,16 @@ class Rights:
 
     @property
     def is_private(self) -> bool:
-        """Whether this is a user that others are kept from: neither the agent's own nor nobody."""
+        """Return whether other users are kept out of this user's files: it is neither the agent's own nor nobody."""
         return self.uid not in (None, NOBODY)
 
     @property
     def mode(self) -> int:
-        """The mode of folders that are made for this user."""
+        """Return the mode of folders that are created for this user."""
         return 0o700 if self.is_private else 0o755
 
     def may_change(self, status: os.stat_result) -> bool:
-        """Whether this user could give itself the right to make, rename and remove what lies in a folder."""
+        """Return whether this user could get the right to create, rename and remove entries of a folder."""
         if self.uid is None:
             return False
         mode = status.st_mode
@@ -91,20 +91,20 @@ class Rights:
         )
 
     def may_replace(self, above: os.stat_result, status: os.stat_result) -> bool:
-        """Whether this user could put something else in the place of ``status``, which lies in the folder ``above``."""
+        """Return whether this user could replace ``status``, an entry of the folder ``above``."""
         if not self.may_change(above):
             return False
         return not (above.st_mode & stat.S_ISVTX) or self.uid in (0, above.st_uid, status.st_uid)
 
 
-OWN = Rights()
+OWN = FileRights()
 
 
-def anchor(path: str, rights: Rights = OWN) -> tuple[str, list[str]]:
-    """As far as ``path`` leads through what this user cannot replace: the folder there by its real path, and the rest.
+def anchor(path: str, rights: FileRights = OWN) -> tuple[str, list[str]]:
+    """Split ``path`` into the real path of the last folder that this user cannot replace, and the rest.
 
-    Links on the way are an operator's and are followed; the rest begins with what is missing, or what the user may
-    replace. What is returned first stays where it is, so it may be used as a path.
+    Links in the first part belong to an operator and are followed. The rest begins with what does not exist, or what
+    the user may replace. The first part cannot be moved by the user, so it may be used as a path.
     """
     here, above = "/", os.lstat("/")
     rest = _split(path)[::-1]
@@ -141,11 +141,12 @@ def _split(path: str) -> list[str]:
     return [step for step in path.split("/") if step not in ("", ".")]
 
 
-def make(path: str, rights: Rights = OWN) -> None:
-    """Have a folder at an absolute path, which belongs to ``rights`` if it is new; what leads to it is ours.
+def make(path: str, rights: FileRights = OWN) -> None:
+    """Create a folder at an absolute path, owned by ``rights`` if it is new; folders on the way to it belong to the
+    agent.
 
-    Where that user could change the way there, or we may not write (a disk that takes root for nobody), the folder and
-    what leads to it are made with the user's rights alone. Raises OSError that names the path.
+    If that user could change the way, or the agent may not write there (a disk that maps root to nobody), the folder
+    and the way are created with the user's rights only. Raises OSError that names the path.
     """
     try:
         here, rest = anchor(path, rights)
@@ -163,7 +164,7 @@ def make(path: str, rights: Rights = OWN) -> None:
         raise OSError(error.errno or 0, error.strerror, path) from error
 
 
-def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
+def _make_ours(here: str, rest: list[str], rights: FileRights) -> None:
     top = os.open(here, FOLDER)
     try:
         for name in rest:
@@ -180,8 +181,8 @@ def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
         os.close(top)
 
 
-def _hand_on(path: str, rights: Rights) -> None:
-    """Give a folder of nobody's to the user whose it is by now: an agent made it before projects had their own."""
+def _hand_on(path: str, rights: FileRights) -> None:
+    """Give a folder of *nobody* to its project's user: the agent created it before projects had users of their own."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
     if not rights.is_private or os.lstat(path).st_uid != NOBODY:
@@ -194,14 +195,14 @@ def _hand_on(path: str, rights: Rights) -> None:
         os.close(folder)
 
 
-def _give_open(folder: int, rights: Rights) -> None:
+def _give_open(folder: int, rights: FileRights) -> None:
     assert rights.uid is not None, "a user is told"
     os.fchown(folder, rights.uid, rights.gid if rights.gid is not None else -1)
     os.fchmod(folder, rights.mode)
 
 
 def steps(path: str) -> list[str]:
-    """The steps of a relative path that stays where it begins. Raises OSError for any other."""
+    """Return the steps of a relative path that stays below its start. Raises OSError for any other."""
     found = path.split("/")
     if any(step in ("", ".", "..") or "\0" in step for step in found):
         raise OSError(errno.EINVAL, "does not stay in its folder", path)
@@ -209,7 +210,7 @@ def steps(path: str) -> list[str]:
 
 
 def regular(path: str, at: int | None = None) -> int:
-    """Open a regular file to be read: no link, no pipe, nothing that would wait. Raises OSError."""
+    """Open a regular file for reading: no link, no pipe, nothing that would block. Raises OSError."""
     return _regular(os.open(path, FILE, dir_fd=at), path)
 
 
@@ -229,10 +230,10 @@ _lacks_openat2 = os.uname().machine == "alpha"
 
 
 def _open_at_once(folder: int, path: str, flags: int) -> int | None:
-    """Open what lies at a path below ``folder`` in one step of the kernel's, which follows no link and stays below it.
+    """Open a path below ``folder`` with one system call that follows no link and stays below it (openat2).
 
-    None where the kernel has no such step (before 5.6, or a container that does not let it through) or cannot tell
-    because something is being renamed just now: then it is to be done step by step. Raises OSError.
+    Returns None if the kernel lacks it (before 5.6, or a container that blocks it) or cannot tell because of a
+    concurrent rename; the caller then goes step by step. Raises OSError.
     """
     global _lacks_openat2
     if _lacks_openat2:
@@ -254,7 +255,7 @@ def _open_at_once(folder: int, path: str, flags: int) -> int | None:
 
 
 def _answers(folder: int) -> bool:
-    """Whether openat2 is let through: some sandboxes answer every call that they do not know with EPERM."""
+    """Return whether openat2 is allowed: some sandboxes fail every unknown system call with EPERM."""
     how = (ctypes.c_uint64 * 3)(FOLDER | os.O_CLOEXEC, 0, _RESOLVE)
     found = _libc.syscall(_OPENAT2, folder, b".", how, ctypes.sizeof(how))
     if found >= 0:
@@ -263,13 +264,13 @@ def _answers(folder: int) -> bool:
 
 
 class Folder:
-    """A folder that its user can write, held open. All that is opened through it lies in it, and that user may read it.
+    """An open folder that its user can write to. All that is opened through it is below it and readable by that user.
 
-    The way to the folder is gone with that user's rights too, so it may lead through links. Raises OSError where the
+    The path to the folder is also walked with that user's rights, so it may lead through links. Raises OSError if the
     folder itself is none, or is a link.
     """
 
-    def __init__(self, path: str, rights: Rights = OWN) -> None:
+    def __init__(self, path: str, rights: FileRights = OWN) -> None:
         self.path = path
         self.rights = rights
         with rights:
@@ -282,7 +283,7 @@ class Folder:
         os.close(self.handle)
 
     def _enter(self, names: list[str]) -> int:
-        """With the user's rights: a handle of a folder below, for the caller to close."""
+        """Return a handle of a folder below, opened with the user's rights; the caller closes it."""
         if names and (found := _open_at_once(self.handle, "/".join(names), FOLDER)) is not None:
             return found
         here = os.dup(self.handle)
@@ -296,7 +297,7 @@ class Folder:
         return here
 
     def open(self, path: str) -> int:
-        """A regular file below, to be read. Raises OSError."""
+        """Return a regular file below, opened for reading. Raises OSError."""
         *above, name = steps(path)
         with self.rights:
             if (found := _open_at_once(self.handle, path, FILE)) is not None:
@@ -308,7 +309,8 @@ class Folder:
                 os.close(here)
 
     def status(self, path: str) -> os.stat_result:
-        """What lies there, a link itself included; the folder where ``path`` is empty. Raises OSError."""
+        """Return the status of an entry, without following a link; of the folder if ``path`` is empty. Raises
+        OSError."""
         if not path:
             return os.fstat(self.handle)
         *above, name = steps(path)
@@ -320,7 +322,7 @@ class Folder:
                 os.close(here)
 
     def entries(self, path: str = "", most: int | None = None) -> list[tuple[str, os.stat_result]]:
-        """What lies in the folder, or in one below, by name; ``most`` of them at most. Raises OSError."""
+        """Return the names in the folder, or in one below; ``most`` of them at most. Raises OSError."""
         found: list[tuple[str, os.stat_result]] = []
         with self.rights:
             here = self._enter(steps(path) if path else [])
@@ -340,11 +342,11 @@ class Folder:
     def walk(
         self, start: str = "", depth: int = MAX_DEPTH, most: int | None = None, careful: bool = True
     ) -> "Iterator[tuple[str, os.stat_result]]":
-        """Every regular file below ``start`` by its path, ``depth`` folders deep in all; neither links nor pipes.
+        """Yield every regular file below ``start`` by its path, down to ``depth`` folders; no links or pipes.
 
-        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over. With
-        ``most`` so many entries of a folder are looked at, and a few times as many in all, of whatever kind: then the
-        walk ends, or raises OSError where it is ``careful``.
+        With ``careful`` a folder that cannot be read or lies deeper raises OSError, otherwise it is skipped. With
+        ``most``, so many entries of a folder are read, and a few times as many in total, of any kind; then the walk
+        ends, or raises OSError if it is ``careful``.
         """
         rest, seen = [start], 0
         while rest:
@@ -373,7 +375,7 @@ class Folder:
             rest += below[::-1]
 
     def remove(self, path: str) -> bool:
-        """Remove a file or folder below, with all in it; tells whether it is gone."""
+        """Remove a file or folder below with its content; return whether it is gone."""
         *above, name = steps(path)
         try:
             with self.rights:
@@ -394,9 +396,9 @@ def _by_name(entry: tuple[str, os.stat_result]) -> str:
 
 
 def remove(top: int, name: str) -> bool:
-    """Remove what has this name in the open folder ``top``, with all in it; tells whether it is gone.
+    """Remove the entry of this name in the open folder ``top`` with its content; return whether it is gone.
 
-    Links are removed, not followed. What is mounted in it stays, with what is in there.
+    Links are removed, not followed. Mounted file systems stay with their content.
     """
     try:
         os.unlink(name, dir_fd=top)
@@ -420,7 +422,7 @@ def remove(top: int, name: str) -> bool:
 
 
 class _Budget:
-    """How many entries may still go in one turn."""
+    """How many entries may still be removed in one turn."""
 
     __slots__ = ("left",)
 
@@ -429,10 +431,10 @@ class _Budget:
 
 
 def thin(path: str, most: int) -> bool:
-    """Remove about ``most`` entries of what lies in a folder of ours; true once no more of it would go.
+    """Remove about ``most`` entries of a folder of the agent; return True once nothing more can be removed.
 
-    So a folder with very many files goes in turns, between which others are served. A folder that is not there, or is a
-    link, has nothing in it.
+    So a folder with very many files is removed in turns, between which other work is done. A folder that does not
+    exist, or is a link, counts as empty.
     """
     try:
         folder = os.open(path, FOLDER)
@@ -449,10 +451,10 @@ def thin(path: str, most: int) -> bool:
 
 
 def _thin_out(folder: int, budget: _Budget) -> bool:
-    """Remove some of what lies in a folder; true when something went.
+    """Remove some of what is in a folder; return True if something was removed.
 
-    What a folder in it holds moves up before that folder goes: so none is too deep, and a mount point, which cannot be
-    moved, is not gone into.
+    The content of a subfolder is moved up before the subfolder is removed, so depth does not matter, and a mount point,
+    which cannot be moved, is not entered.
     """
     went = 0
     for name, is_folder in _some(folder):
@@ -471,7 +473,7 @@ def _thin_out(folder: int, budget: _Budget) -> bool:
 
 
 def _move_up(folder: int, name: str, budget: _Budget) -> int:
-    """Remove a folder in ``folder`` once the folders in it are its neighbours; answers how much went or moved."""
+    """Move the folders in ``folder`` next to it and remove it; return how many entries were removed or moved."""
     own = _fresh()
     os.rename(name, own, src_dir_fd=folder, dst_dir_fd=folder)
     here = os.open(own, FOLDER, dir_fd=folder)
@@ -534,8 +536,9 @@ def _some(folder: int) -> list[tuple[str, bool]]:
     return found
 
 
-def give(path: str, mode: int, rights: Rights) -> None:
-    """Open a file or folder that only we could touch so far, and give it to its user; what is in it stays whose it is.
+def give(path: str, mode: int, rights: FileRights) -> None:
+    """Open a file or folder that only the agent could access so far, and give it to its user; its content keeps its
+    owner.
 
     Call it last: from then on the user may put anything in there.
     """

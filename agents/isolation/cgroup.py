@@ -1,8 +1,8 @@
-"""A part's control groups, where the host lends them. Standard library only: the shim imports it.
+"""Control groups of a part, if they are delegated to the agent. Standard library only: the shim imports it.
 
-A part has up to three, by name: *unified* of cgroup v2, which alone ends a whole family in one step (``cgroup.kill``),
-and *memory* and *pids* of cgroup v1, where v2 does not lend these controllers. They are made below the agent's own
-groups. A host without any is served by session, subreaper and the shim's look at memory, and the node says so.
+A part has up to three, by name: *unified* of cgroup v2, which alone can kill a whole group at once (``cgroup.kill``),
+and *memory* and *pids* of cgroup v1, where v2 does not have these controllers. They are created below the agent's own
+groups. Without any, session, subreaper and the shim's memory checks are used, and the node says so.
 
 Sources: the kernel's admin-guide/cgroup-v2.rst and cgroup-v1/{memory,pids}.rst; systemd's CGROUP_DELEGATION.
 """
@@ -18,7 +18,7 @@ LEAF = "agent"
 
 
 def bases() -> dict[str, str]:
-    """By name, the folders below which this agent may make groups; those that it may not are missing."""
+    """Return, by name, the folders below which this agent may create groups."""
     mounts, own = _mounts(), _own()
     found = {}
     if UNIFIED in mounts and UNIFIED in own:
@@ -34,19 +34,22 @@ def bases() -> dict[str, str]:
 
 
 def limits(found: dict[str, str]) -> bool:
-    """Whether the kernel holds a part's memory and number of processes to what its groups say."""
+    """Return whether the kernel enforces a part's limits of memory and processes in these groups."""
     lent = _content(os.path.join(found.get(UNIFIED, "/nowhere"), "cgroup.subtree_control")).split()
     return all(name in found or name in lent for name in (MEMORY, PIDS))
 
 
 def of_part(found: dict[str, str], part: str) -> dict[str, str]:
-    """The groups that a part has or would have, from what :func:`bases` found."""
+    """Return the groups that a part has or would have, given the result of :func:`bases`."""
     return {name: f"{folder.rstrip('/')}/switchyard-{part}" for name, folder in found.items()}
 
 
 def make(groups: dict[str, str], memory_bytes: int, weight: int = 100, processes: int = 0) -> dict[str, str]:
-    """Make a part's groups, with limits of memory and processes (0: none) and a CPU weight (100: everybody's) where the
-    controllers are lent. Answers those that could be made; of a part that could have none, nobody is moved."""
+    """Create a part's groups, with limits of memory and processes (0: none) and a CPU weight (100: default) where the
+    controllers are available.
+
+    Returns the groups that could be created; without any, nothing of the part is moved.
+    """
     made = {}
     for name, folder in groups.items():
         try:
@@ -62,7 +65,7 @@ def make(groups: dict[str, str], memory_bytes: int, weight: int = 100, processes
 
 
 def set_memory(groups: dict[str, str], memory_bytes: int | None) -> None:
-    """Give a part another limit of memory, or none, where its groups have one."""
+    """Set another memory limit of a part, or none, where its groups have the controller."""
     for name, file, none in ((UNIFIED, "memory.max", "max"), (MEMORY, "memory.limit_in_bytes", "-1")):
         try:
             if name in groups:
@@ -72,13 +75,13 @@ def set_memory(groups: dict[str, str], memory_bytes: int | None) -> None:
 
 
 def join(groups: dict[str, str]) -> None:
-    """Move this process, which has no threads yet, into the groups."""
+    """Move this process, which must have one thread, into the groups."""
     for folder in groups.values():
         _write(os.path.join(folder, "cgroup.procs"), "0")
 
 
 def kill(groups: dict[str, str]) -> None:
-    """End every process of the groups in one step where the kernel can; nothing happens where the group is gone."""
+    """Kill every process of the groups at once if the kernel can; does nothing if the group is gone."""
     if UNIFIED in groups:
         try:
             _write(os.path.join(groups[UNIFIED], "cgroup.kill"), "1")
@@ -87,7 +90,7 @@ def kill(groups: dict[str, str]) -> None:
 
 
 def processes(groups: dict[str, str]) -> set[int]:
-    """Who is in any of the groups."""
+    """Return the processes in any of the groups."""
     found: set[int] = set()
     for folder in groups.values():
         found.update(int(line) for line in _content(os.path.join(folder, "cgroup.procs")).split() if line.isdigit())
@@ -95,18 +98,18 @@ def processes(groups: dict[str, str]) -> set[int]:
 
 
 def oom_kills(groups: dict[str, str]) -> int:
-    """How often the kernel ended a process of the groups for want of memory."""
+    """Return how often the kernel killed a process of the groups for lack of memory."""
     files = ((UNIFIED, "memory.events"), (MEMORY, "memory.oom_control"))
     return sum(_count(groups, name, file, "oom_kill") for name, file in files)
 
 
 def refused_forks(groups: dict[str, str]) -> int:
-    """How often the kernel refused the groups another process or thread."""
+    """Return how often the kernel refused the groups another process or thread."""
     return sum(_count(groups, name, "pids.events", "max") for name in (UNIFIED, PIDS))
 
 
 def remove(groups: dict[str, str]) -> bool:
-    """Remove empty groups; false when a process is still in one."""
+    """Remove empty groups; return False while a process is in one."""
     gone = True
     for folder in groups.values():
         try:
@@ -117,7 +120,7 @@ def remove(groups: dict[str, str]) -> bool:
 
 
 def _mounts() -> dict[str, str]:
-    """Where the hierarchies are that parts have groups in."""
+    """Return where the hierarchies that parts have groups in are mounted."""
     found: dict[str, str] = {}
     for line in _content("/proc/self/mounts").splitlines():
         _, place, kind, options = line.split(" ")[:4]
@@ -129,7 +132,7 @@ def _mounts() -> dict[str, str]:
 
 
 def _own() -> dict[str, str]:
-    """The groups of this process, as paths below where their hierarchies are mounted."""
+    """Return the groups of this process, as paths below the mount points of their hierarchies."""
     found = {}
     for line in _content("/proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
@@ -138,7 +141,7 @@ def _own() -> dict[str, str]:
 
 
 def _lent(folder: str) -> str:
-    """The folder for groups: the agent's own, or the one above where systemd delegated that one and made this a leaf.
+    """Return the folder for groups: the agent's own, or its parent if systemd delegated that and made this a leaf.
 
     Groups beside the leaf can have controllers, which groups below a group with processes cannot.
     """
@@ -161,7 +164,7 @@ def _is_delegated(folder: str, by: str) -> bool:
 
 
 def _may_make(folder: str, file: str) -> bool:
-    """Whether a group can be made here that has this file."""
+    """Return whether a group with this file can be created here."""
     probe = os.path.join(folder, f"switchyard-probe-{os.getpid()}")
     try:
         os.mkdir(probe)
@@ -173,7 +176,7 @@ def _may_make(folder: str, file: str) -> bool:
 
 
 def _limit(folder: str, file: str, value: int | str) -> None:
-    """Write a limit other than 0 where the group has it."""
+    """Write a limit other than 0 if the group has the file."""
     path = os.path.join(folder, file)
     if value and os.path.exists(path):
         _write(path, str(value))
@@ -188,7 +191,7 @@ def _count(groups: dict[str, str], name: str, file: str, word: str) -> int:
 
 
 def _content(path: str) -> str:
-    """What a file of the kernel says; nothing where it is not there."""
+    """Return the content of a kernel file; empty if it does not exist."""
     return (content(path) or b"").decode(errors="replace")
 
 

@@ -1,8 +1,9 @@
-"""How far stages of different projects are kept apart on a node, as one word that pools can require.
+"""The isolation level of a node: one word for how far stages of different projects are separated, which pools can
+require.
 
-Each level has all of those before it: ``none`` (all stages are one user), ``user`` (a user per project), ``private``
-(and a view of the host of their own: others' processes and unclaimed devices are not there, shared memory is their
-own), ``full`` (and the kernel holds each to its memory and number of processes).
+Each level includes those before it: ``none`` (all stages are one user), ``user`` (a user per project), ``private`` (and
+a view of the host of their own: no processes of others, no devices that were not claimed, own shared memory), ``full``
+(and the kernel enforces limits of memory and processes).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from agents.isolation.users import Users
 
 
 def level(users: Users, *, has_views: bool, has_limits: bool) -> str:
-    """The level that this node gives to every project."""
+    """Return the level that this node gives to every project."""
     if not users.uids:
         return "none"
     if not has_views:

@@ -1,4 +1,4 @@
-"""``prctl``: what a process may ask of the kernel for itself. Standard library only: the shim imports it."""
+"""Calls ``prctl``, which sets options of the calling process. Standard library only: the shim imports it."""
 
 import ctypes
 import os

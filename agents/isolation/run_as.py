@@ -1,4 +1,4 @@
-"""Whose rights a stage's processes have: the agent's own, or another user's that a root agent changes to."""
+"""The user of a stage's processes: the agent's own, or another user that a root agent switches to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.isolation.beneath import NOBODY as NOBODY
-from agents.isolation.beneath import Rights, anchor
+from agents.isolation.beneath import FileRights, anchor
 
 
 @dataclass(frozen=True, slots=True)
 class RunAs:
-    """``uid`` is None when processes stay with the agent's own user."""
+    """``uid`` is None if processes keep the agent's own user."""
 
     name: str
     uid: int | None = None
@@ -24,18 +24,21 @@ class RunAs:
     def order(self) -> dict[str, object]:
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
-    def rights(self) -> Rights:
-        """This user's rights to files, for what the agent does in folders that stages can write."""
-        return Rights(self.uid, self.gid, self.groups)
+    def rights(self) -> FileRights:
+        """Return this user's rights to files, for what the agent does in folders that stages can write to."""
+        return FileRights(self.uid, self.gid, self.groups)
 
     def take_groups(self) -> None:
-        """Have the agent itself in this user's groups and no others: root needs none, and its threads could not change
-        them when they take this user's rights to files. Call it before there are processes and threads."""
+        """Set the agent's own groups to this user's and no others.
+
+        Root does not need its own, and its threads could not change them when they take this user's rights to files.
+        Call it before there are other processes and threads.
+        """
         if self.uid is not None:
             os.setgroups(self.groups)
 
     def check(self, folder: Path) -> None:
-        """Raise ValueError with the cure when this user could not enter ``folder``, or could put another there."""
+        """Raise ValueError with advice if this user could not enter ``folder``, or could replace it."""
         if self.uid is None or self.uid == os.geteuid():
             return
         here, rest = anchor(str(folder), self.rights())
@@ -60,9 +63,9 @@ class RunAs:
 
 
 def parse(text: str | None) -> RunAs:
-    """Read ``--run-as``. Without it a root agent runs stages as nobody, and any other agent as itself.
+    """Parse ``--run-as``. By default a root agent runs stages as nobody, and any other agent as itself.
 
-    Root's own rights for stages are asked for by root's name, never by "self", which elsewhere is harmless.
+    To run stages as root, root must be named; "self", which is harmless for other users, does not do.
     """
     own = _name(os.geteuid())
     if text is None:

@@ -1,8 +1,8 @@
-"""Which user's rights a task has: one for all, an account of the operator's choice per project, or a uid per project.
+"""The user of each task: one for all, an account named by the operator per project, or a uid per project.
 
-The operator of the node decides, never who asks: an order names its project and that project's number, and nothing else
-of it is heard. Tasks of two projects that are two users cannot signal, read or change each other; tasks of one project
-are one user, for they share its files.
+The operator of the node decides: an order names its project and the project's number, and no user. Tasks of projects
+with different users cannot signal, read or change each other; tasks of one project share a user, because they share its
+files.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ USUAL: Final = range(1_900_000_000, 1_900_065_536)
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """``default`` is whose rights tasks have without a word for their project; ``accounts`` are by project, ``uids`` by
-    its number."""
+    """``default`` is the user of tasks of other projects; ``accounts`` are by project name, ``uids`` by project
+    number."""
 
     default: RunAs
     accounts: Mapping[str, RunAs] = field(default_factory=dict)
     uids: range = range(0)
 
     def of(self, project: str, number: int) -> RunAs:
-        """Whose rights a task of this project gets. Raises Unlaunchable where its number has no uid here."""
+        """Return the user of tasks of this project. Raises Unlaunchable if its number has no uid here."""
         if project in self.accounts:
             return self.accounts[project]
         if not self.uids or number == 0:  # a control plane of before does not number projects
@@ -45,15 +45,15 @@ class Users:
 
     @property
     def spoken(self) -> str:
-        """For people: whose rights tasks have."""
+        """Return a description of the users of tasks, for people."""
         name = f"a user per project ({self.uids[0]}-{self.uids[-1]})" if self.uids else self.default.name
         return f"{name}; {len(self.accounts)} projects as accounts of their own" if self.accounts else name
 
 
 def chosen(run_as: str | None, uid_range: str | None, accounts: list[str]) -> Users:
-    """Read ``--run-as``, ``--uid-range`` and ``--account``. Raises ValueError with the cure.
+    """Parse ``--run-as``, ``--uid-range`` and ``--account``. Raises ValueError with advice.
 
-    A root agent that is told nothing gives each project a uid of the usual range, where this host has those uids.
+    Without these options a root agent gives each project a uid of the usual range, if this host has those uids.
     """
     is_root = os.geteuid() == 0
     if (uid_range or accounts) and not is_root:
@@ -99,7 +99,8 @@ def _range(text: str) -> range:
 
 
 def are_mapped(uids: range) -> bool:
-    """Whether this process may become all of these users (user_namespaces(7)); and groups of the same numbers."""
+    """Return whether this process may switch to all of these users (user_namespaces(7)) and to groups of the same
+    numbers."""
 
     def covers(path: str) -> bool:
         with open(path) as file:

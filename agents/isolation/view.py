@@ -1,9 +1,9 @@
-"""A task's own view of its host: processes of others are hidden, its shared memory is its own, devices that it did not
+"""A task's own view of its host: processes of others are hidden, shared memory is private, devices that it did not
 claim cannot be opened. Standard library only: the shim imports it.
 
-A mount namespace is made in the forked child, before it gives up root: what is changed in it holds for the task and all
-that it starts, and ends with the last of them. What the host mounts later is seen there too. The task cannot undo it:
-it is not root, and in a user namespace of its own these mounts are locked.
+A mount namespace is created in the forked child before it gives up root. Changes in it apply to the task and all its
+processes, and end with the last of them. File systems that the host mounts later appear in it too. The task cannot undo
+it: it is not root, and in a user namespace of its own these mounts are locked.
 
 Sources: mount_namespaces(7), proc(5) on ``hidepid`` (an option of each mount since Linux 5.8), mount(2).
 """
@@ -22,8 +22,10 @@ _HIDES_PER_MOUNT = (5, 8)
 
 
 def enter(view: dict) -> None:  # type: ignore[type-arg]
-    """Give this process its own view: ``shm_bytes`` is the most that its shared memory holds (0: half of the host's
-    memory), ``closed`` are device files that cannot be opened any more. Raises OSError; then nothing may be run.
+    """Give this process its own view.
+
+    ``shm_bytes`` is the size of its shared memory (0: half of the host's memory), ``closed`` are device files that
+    cannot be opened any more. Raises OSError; then nothing may be run.
     """
     _check(libc.unshare(_NEW_MOUNTS | _NEW_IPC), "unshare")
     _mount("", "/", "", _REC | _SLAVE)
@@ -40,7 +42,7 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
 
 
 def join(pid: int, born: int) -> None:
-    """Give this process the view of that very process. Raises OSError."""
+    """Give this process the view of another process. Raises OSError."""
     spaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("ipc", "mnt")]
     if procfs.start_time(pid) != born:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
@@ -50,7 +52,8 @@ def join(pid: int, born: int) -> None:
 
 
 def why_not() -> str:
-    """Why tasks cannot have their own view here; empty where they can. Tried in a child; call it before threads are."""
+    """Return why tasks cannot have their own view here; empty if they can. Tried in a child; call it before there
+    are threads."""
     release = [int(piece) for piece in os.uname().release.split("-")[0].split(".")[:2] if piece.isdigit()]
     if os.geteuid() != 0:
         return "only root makes mount namespaces"
@@ -74,7 +77,7 @@ def why_not() -> str:
 
 
 def shared_memory_bytes(pid: int) -> int:
-    """What lies in the shared memory of a task whose view is its own; 0 once that process is gone."""
+    """Return the bytes in the shared memory of a task with its own view; 0 once that process is gone."""
     try:
         told = os.statvfs(f"/proc/{pid}/root{SHARED_MEMORY}")
     except OSError:

@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from agents import VERSION
-from agents.decode import Shape, Undecodable, sendable
+from agents.decode import BoundedDecoder, Undecodable, sendable
 from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
@@ -29,7 +29,7 @@ from agents.protocol import (
     Report,
 )
 from agents.supervisor.procfs import boottime
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from agents.telemetry.host import HostView
 
 log = logging.getLogger("switchyard.agent")
@@ -52,13 +52,15 @@ def _encoded(report: Report) -> bytes:
         return _encode(sendable(msgspec.to_builtins(report)))
 
 
-_desired = Shape[Desired](Desired)
+_desired = BoundedDecoder[Desired](Desired)
 
 
-class Link:
+class ServerConnection:
     """One node's connection to the control plane. Answers to its reports renew ``lease``."""
 
-    def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal, credentials: Credentials) -> None:
+    def __init__(
+        self, node: NodeTasks, view: HostView, server: Server, lease: Renewal, credentials: Credentials
+    ) -> None:
         self.node = node
         self.view = view
         self.server = server

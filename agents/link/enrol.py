@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.link.server import Channel, Identity, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
 from agents.supervisor.record import write_whole
 from agents.supervisor.small_file import content
 
 _USABLE = re.compile(r"[A-Za-z0-9_-]{20,200}")
-_enrolled = Shape[Enrolled](Enrolled)
+_enrolled = BoundedDecoder[Enrolled](Enrolled)
 
 
 def read_token(source: str) -> str:

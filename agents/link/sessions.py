@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from agents import VERSION
-from agents.decode import Shape, Undecodable, digits, setting
+from agents.decode import BoundedDecoder, Undecodable, digits, setting
 from agents.ends import Unlaunchable, clause, say
 from agents.link.server import Server
 from agents.protocol import (
@@ -40,7 +40,7 @@ from agents.supervisor import procfs
 from agents.supervisor import session as guest
 from agents.supervisor.record import GUEST, shim_record, write_whole
 from agents.tasks.journal import Intent
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 
 log = logging.getLogger("switchyard.agent")
 
@@ -54,9 +54,9 @@ _PROGRAM: Final = (
 )
 _PEER: Final = struct.Struct("3i")
 _encode = msgspec.json.Encoder().encode
-_asked = Shape[OpenSession](OpenSession).read
-_word = Shape[SessionWord](SessionWord).read
-_end = Shape[SessionEnd](SessionEnd).read
+_asked = BoundedDecoder[OpenSession](OpenSession).read
+_word = BoundedDecoder[SessionWord](SessionWord).read
+_end = BoundedDecoder[SessionEnd](SessionEnd).read
 
 
 class Broken(Exception):
@@ -66,7 +66,7 @@ class Broken(Exception):
 class Sessions:
     """The sessions of one node."""
 
-    def __init__(self, node: Node, server: Server) -> None:
+    def __init__(self, node: NodeTasks, server: Server) -> None:
         self.node = node
         self.server = server
         self.most = setting("YARD_AGENT_SESSIONS", MOST)

@@ -1,1 +1,1 @@
-"""What running tasks get and how it changes: cores, weights, memory limits, turns on a shared device."""
+"""The resources of running tasks and their changes: cores, weights, memory limits, turns on a shared device."""

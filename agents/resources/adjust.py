@@ -1,7 +1,7 @@
-"""Changes what running processes get, at the same pid: cores, weights, memory limit, and whether they run at all.
+"""Changes the resources of running processes, at the same pid: cores, weights, memory limit, and suspension.
 
-By the part's control group where the host lends a controller, else process by process. What could not be applied comes
-back as a sentence: nothing is weaker than asked in silence. These calls may take milliseconds each and may be repeated.
+Uses the part's control group if the host delegates a controller, else each process. What could not be applied is
+returned as a sentence, never ignored. These calls may take milliseconds each and may be repeated.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst, sched_setaffinity(2), ioprio_set(2), setpriority(2).
 """
@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a part gets. Empty ``cpus`` and ``None`` mean: as it started."""
+    """The resources of a part. Empty ``cpus`` and ``None`` mean: as it started."""
 
     cpus: tuple[int, ...] = ()
     cpu_weight: int | None = None
@@ -59,9 +59,10 @@ class Reach:
 
 
 def apply(reach: Reach, before: Setting, after: Setting) -> list[str]:
-    """Bring the processes from one setting to another; answers what could not be done, in sentences.
+    """Change the processes from one setting to another; return what could not be done, as sentences.
 
-    Resuming comes first and suspending last, so that nothing is changed behind a family's back for longer than needed.
+    Resuming is done first and suspending last, so a family of processes is not changed while suspended longer than
+    needed.
     """
     failures: list[str] = []
     if before.suspended and not after.suspended:
@@ -85,7 +86,7 @@ def apply(reach: Reach, before: Setting, after: Setting) -> list[str]:
 
 
 def set_cpus(reach: Reach, cpus: Iterable[int]) -> list[str]:
-    """Have every thread of the family run on these cores and no others."""
+    """Restrict every thread of the family to these cores."""
     wanted = sorted(set(cpus))
     listed = ",".join(map(str, wanted))
     told = _write(reach, "cpuset.cpus", listed)
@@ -99,12 +100,12 @@ def set_cpus(reach: Reach, cpus: Iterable[int]) -> list[str]:
 
 
 def nice_of(weight: int) -> int:
-    """The nice value whose share comes nearest to a weight: a step of nice is a quarter more or less."""
+    """Return the nice value whose share is nearest to a weight; a step of nice is a quarter more or less."""
     return max(-20, min(19, round(-math.log(weight / MIDDLE_WEIGHT) / math.log(1.25))))
 
 
 def io_level_of(weight: int) -> int:
-    """The best-effort level of a weight; 4 is the middle, 0 the best, 7 the last."""
+    """Return the best-effort level of a weight; 4 is the middle, 0 the best, 7 the worst."""
     return max(0, min(7, 4 - round(math.log2(weight / MIDDLE_WEIGHT))))
 
 
@@ -136,7 +137,7 @@ def set_io_weight(reach: Reach, weight: int) -> list[str]:
 
 
 def set_memory(reach: Reach, limit_bytes: int) -> list[str]:
-    """Change the limit; one that is below what is in use now would be a kill, and is not set."""
+    """Change the limit; one below the present use would kill processes, and is not set."""
     used = procfs.memory(reach.family())
     if limit_bytes < used:
         in_use = f"{used / 2**20:.0f} MiB are in use, and a limit below would end it"
@@ -153,7 +154,7 @@ def set_memory(reach: Reach, limit_bytes: int) -> list[str]:
 
 
 def reset_memory(reach: Reach) -> list[str]:
-    """Have them under the limit of their start again."""
+    """Set the memory limit with which they started."""
     limit = reach.started_with()
     if limit:
         return set_memory(reach, limit)
@@ -170,7 +171,7 @@ def reset_memory(reach: Reach) -> list[str]:
 
 
 def suspend(reach: Reach) -> list[str]:
-    """Stop every process; accelerator memory stays where it is."""
+    """Stop every process; accelerator memory is kept."""
     if _write(reach, "cgroup.freeze", "1"):
         return []
     stopped: set[int] = set()
@@ -186,7 +187,7 @@ def suspend(reach: Reach) -> list[str]:
 
 
 def resume(reach: Reach) -> list[str]:
-    """Let every process go on, whichever way it was stopped."""
+    """Continue every process, whichever way it was stopped."""
     _write(reach, "cgroup.freeze", "0")
     for pid in reach.family():
         procfs.send(pid, signal.SIGCONT)
@@ -197,7 +198,7 @@ def resume(reach: Reach) -> list[str]:
 
 
 def _write(reach: Reach, file: str, text: str) -> bool:
-    """Tells whether the group took it; a file that is not there is a controller that is not lent."""
+    """Return whether the group accepted the value; without the file the controller is not delegated."""
     if cgroup.UNIFIED not in reach.groups:
         return False
     path = os.path.join(reach.groups[cgroup.UNIFIED], file)
@@ -225,9 +226,9 @@ def _threads(family: Callable[[], list[int]]) -> set[int]:
 
 
 def _each_thread(family: Callable[[], list[int]], act: Callable[[int], None]) -> str:
-    """Act on all threads, and on those that were born meanwhile; answers why one refused, if one did.
+    """Act on all threads, including those started meanwhile; return why one failed, if one did.
 
-    A thread that is born after its parent was acted on inherits what was set, so the rounds come to an end.
+    A thread started after its parent was changed inherits the setting, so the rounds come to an end.
     """
     done: set[int] = set()
     failure = ""

@@ -1,8 +1,8 @@
-"""Which cores each part may use: its own by its claims, and idle ones on loan while it is starved of input.
+"""Assigns cores to parts: those that they claim, and idle ones on loan while a part waits for input.
 
-Pure. A CPU device is one NUMA node, so a part stays on the cores of the node that it claims. Whole cores are a part's
-alone; a claim of less than a core, and the rest of a claim beyond whole cores, share what is left with each other. What
-nobody claims is lent to whoever wants more, and comes back the moment it is claimed.
+Pure. A CPU device is one NUMA node, so a part stays on the cores of the node that it claims. Whole cores belong to one
+part; claims of less than a core, and the fractions beyond whole cores, share the rest. Unclaimed cores are lent to
+parts that want more, and are taken back when they are claimed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ WHOLE_CORE_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A part's claim on one CPU device. ``held`` are the cores it has now, which it keeps where it can."""
+class CoreClaim:
+    """A part's claim on one CPU device. ``held`` are the cores it has now, which it keeps if possible."""
 
     part: str
     device: str
@@ -27,19 +27,20 @@ class Ask:
 
 
 def known_cores(inventory: Inventory | None) -> dict[str, list[int]]:
-    """The cores of each CPU device by the kernel's numbers, as its probe found them; simulated ones have none."""
+    """Return the cores of each CPU device by the kernel's numbers, as its probe found them; simulated ones have
+    none."""
     found = inventory.devices if inventory else []
     listed = {each.uuid: each.attributes.get("cores", "") for each in found if each.kind == "cpu"}
     return {uuid: [int(core) for core in cores.split(",")] for uuid, cores in listed.items() if cores}
 
 
-def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[Ask]) -> dict[str, tuple[int, ...]]:
-    """The cores of each part, ascending; a part whose devices are all unknown is left out, and may run anywhere.
+def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[CoreClaim]) -> dict[str, tuple[int, ...]]:
+    """Return the cores of each part, ascending. A part whose devices are all unknown is left out, and may run anywhere.
 
-    ``asks`` come in the order of arrival: where more is claimed than there is, the later ones share.
+    ``asks`` are in the order of arrival: where more is claimed than there is, the later ones share.
     """
     found: dict[str, set[int]] = {}
-    by_device: dict[str, list[Ask]] = {}
+    by_device: dict[str, list[CoreClaim]] = {}
     for ask in asks:
         by_device.setdefault(ask.device, []).append(ask)
     for device, mine in by_device.items():
@@ -49,7 +50,7 @@ def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[Ask]) -> dict[str, 
     return {part: tuple(sorted(set_)) for part, set_ in found.items()}
 
 
-def _allot(cores: Sequence[int], asks: Sequence[Ask]) -> dict[str, set[int]]:
+def _allot(cores: Sequence[int], asks: Sequence[CoreClaim]) -> dict[str, set[int]]:
     free = list(cores)
     own: dict[str, set[int]] = {}
     for ask in asks:  # first what they have, so that nobody is moved for somebody who comes
@@ -69,8 +70,8 @@ def _allot(cores: Sequence[int], asks: Sequence[Ask]) -> dict[str, set[int]]:
     return _lend(free, asks, own)
 
 
-def _lend(free: Sequence[int], asks: Sequence[Ask], own: dict[str, set[int]]) -> dict[str, set[int]]:
-    """Deal idle cores in turn to those who want more; who has one on loan keeps it before another gets it."""
+def _lend(free: Sequence[int], asks: Sequence[CoreClaim], own: dict[str, set[int]]) -> dict[str, set[int]]:
+    """Deal idle cores in turn to parts that want more; a part keeps a core on loan before another gets it."""
     wanting = [ask for ask in asks if ask.wants_more]
     idle = list(free)
     lent: dict[str, set[int]] = {ask.part: set() for ask in wanting}

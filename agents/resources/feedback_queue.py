@@ -1,8 +1,8 @@
 """A multi-level feedback queue: which of the parts that share a device may run now.
 
-Pure: it decides, somebody else suspends and resumes. One part runs at a time. Who comes enters the top level; who uses
-up its level's quantum goes one level down, so that short work is done before long work goes on, although nobody says
-how long anything is. From time to time everybody who waited too long goes back to the top, so that nobody starves.
+Pure: it decides, and the caller suspends and resumes. One part runs at a time. A new part enters the top level; one
+that uses up its level's quantum goes one level down, so short work finishes before long work without anybody knowing
+run times. Parts that waited too long go back to the top from time to time, so none starves.
 
 After Corbató et al., "An experimental time-sharing system" (1962), with the boost of Solaris's time-sharing class.
 """
@@ -14,22 +14,23 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Seconds of use per level, shortest first, and the longest that a part may wait before it is lifted to the top."""
+class QueueRules:
+    """Seconds of use per level, shortest first, and the longest that a part may wait before it is moved to the top."""
 
     quanta_s: tuple[float, ...] = (0.25, 1.0, 5.0)
     boost_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What was asked for a part: to stay on a level (negative ones count from the last), and turns of this length."""
+class QueueRequest:
+    """What was requested for a part: to stay on a level (negative ones count from the last), and turns of this
+    length."""
 
     level: int | None = None
     quantum_s: float | None = None
 
 
-_NO_WISH = Wish()
+_NO_WISH = QueueRequest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,14 @@ class Item:
     waits_since: float
     level: int = 0
     spent_s: float = 0.0
-    wish: Wish = _NO_WISH
+    wish: QueueRequest = _NO_WISH
 
-    def quantum_s(self, rules: Rules) -> float:
-        """How much it may use before its turn ends."""
+    def quantum_s(self, rules: QueueRules) -> float:
+        """Return how much it may use before its turn ends."""
         return self.wish.quantum_s or rules.quanta_s[self.level]
 
-    def below(self, rules: Rules) -> int:
-        """The level that it goes to when its turn has ended."""
+    def below(self, rules: QueueRules) -> int:
+        """Return the level that it goes to when its turn has ended."""
         last = len(rules.quanta_s) - 1
         if self.wish.level is not None:
             return self.wish.level % len(rules.quanta_s)
@@ -56,24 +57,27 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """All who share a device, in order within each level, and the one whose turn it is."""
+class FeedbackQueue:
+    """All parts that share a device, in order within each level, and the one whose turn it is."""
 
     items: tuple[Item, ...] = ()
     running: str | None = None
-    rules: Rules = field(default_factory=Rules)
+    rules: QueueRules = field(default_factory=QueueRules)
 
     @property
     def paused(self) -> frozenset[str]:
-        """Those who must not run now."""
+        """The parts that must not run now."""
         return frozenset(item.part for item in self.items if item.part != self.running)
 
 
-def turn(queue: Queue, now: float, used_s: Mapping[str, float], wishes: Mapping[str, Wish] | None = None) -> Queue:
-    """The queue as of ``now``. ``used_s`` tells for everybody who is there how long it has used the device, ever.
+def turn(
+    queue: FeedbackQueue, now: float, used_s: Mapping[str, float], wishes: Mapping[str, QueueRequest] | None = None
+) -> FeedbackQueue:
+    """Return the queue as of ``now``. ``used_s`` is, for every part that is there, how long it has used the device,
+    ever.
 
-    Who is not in ``used_s`` has left; who is new enters the top level, behind others who are new. Whose wish for a
-    level is new goes there at once, behind those who are there.
+    A part that is not in ``used_s`` has left. A new part enters the top level, behind other new ones. A part with a new
+    request for a level moves there at once, behind those on it.
     """
     wishes = wishes or {}
     items = [item for item in queue.items if item.part in used_s]
@@ -96,8 +100,9 @@ def turn(queue: Queue, now: float, used_s: Mapping[str, float], wishes: Mapping[
     return replace(queue, items=tuple(items), running=best.part if best else None)
 
 
-def _wished(items: list[Item], wishes: Mapping[str, Wish], rules: Rules) -> list[Item]:
-    """Everybody with what is asked for now; who is to stay on another level than before comes last there."""
+def _wished(items: list[Item], wishes: Mapping[str, QueueRequest], rules: QueueRules) -> list[Item]:
+    """Return all parts with their present requests; a part that is to stay on another level than before moves to its
+    end."""
     stay: list[Item] = []
     moved: list[Item] = []
     for item in items:
@@ -116,8 +121,8 @@ def _charged(item: Item, used_s: float, now: float, is_running: bool) -> Item:
     return replace(item, used_s=used_s, spent_s=spent, waits_since=now if is_running else item.waits_since)
 
 
-def _demoted(items: list[Item], running: str | None, rules: Rules) -> tuple[list[Item], bool]:
-    """Who used up its quantum goes a level down, behind those who are there; on its last level it goes behind them."""
+def _demoted(items: list[Item], running: str | None, rules: QueueRules) -> tuple[list[Item], bool]:
+    """Move parts that used up their quantum a level down, to its end; on the last level they go to its end."""
     holder = next((item for item in items if item.part == running), None)
     if holder is None or holder.spent_s < holder.quantum_s(rules):
         return items, False
@@ -125,8 +130,8 @@ def _demoted(items: list[Item], running: str | None, rules: Rules) -> tuple[list
     return [*(item for item in items if item is not holder), down], True
 
 
-def _boosted(items: list[Item], running: str | None, now: float, rules: Rules) -> tuple[list[Item], bool]:
-    """Who waited too long goes to the head of the top level, the longest waiter first."""
+def _boosted(items: list[Item], running: str | None, now: float, rules: QueueRules) -> tuple[list[Item], bool]:
+    """Move parts that waited too long to the front of the top level, the longest waiter first."""
     starving = [item for item in items if item.part != running and now - item.waits_since >= rules.boost_s]
     starving.sort(key=lambda item: item.waits_since)
     lifted = [replace(item, level=0, spent_s=0.0) for item in starving]
@@ -134,5 +139,6 @@ def _boosted(items: list[Item], running: str | None, now: float, rules: Rules) -
 
 
 def _first(items: list[Item]) -> Item | None:
-    """The first of the best level; at the top, who has not run at all comes before who has run for a while."""
+    """Return the first part of the best level; at the top, parts that never ran come before those that ran for a
+    while."""
     return min(items, key=lambda item: (item.level, item.level == 0 and item.spent_s > 0), default=None)

@@ -1,10 +1,10 @@
-"""Keeps what every running part gets in step with what the server wants of it, its claims, and who else is here.
+"""Keeps the resources of running parts in line with the server's revisions, their claims, and the other parts.
 
-Some sources make one :class:`~agents.resources.adjust.Setting`: the newest revision of the part (``share``), its
-priority (its weight of cores) and what it says of its phase (its weight of disks) where that tells nothing, the cores
-that the claims of all parts leave it (:mod:`agents.resources.cores`; idle ones are lent to a part that says it waits
-for input), and the feedback queue of its device (:mod:`agents.resources.feedback_queue`), which suspends it between its
-turns. Effects leave the loop.
+A :class:`~agents.resources.adjust.Setting` follows from several sources: the newest revision of the part (``share``),
+else its priority (weight of cores) and the phase that it reports (weight of disks); the cores that the claims of all
+parts leave it (:mod:`agents.resources.cores`; idle ones are lent to a part that waits for input); and the feedback
+queue of its device (:mod:`agents.resources.feedback_queue`), which suspends it between its turns. Settings are applied
+in a thread.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.protocol import Count, DeviceClaim, Phase, Share
 from agents.resources import adjust
 from agents.resources.adjust import MIDDLE_WEIGHT, Setting
-from agents.resources.cores import Ask, allot
-from agents.resources.feedback_queue import Wish
+from agents.resources.cores import CoreClaim, allot
+from agents.resources.feedback_queue import QueueRequest
 from agents.resources.turns import PERIOD_S, Turns, wish
 from agents.supervisor import procfs
 from agents.supervisor.record import write_whole
 from agents.supervisor.small_file import content
 
 if TYPE_CHECKING:
-    from agents.tasks.node import Node
-    from agents.tasks.part import Part
+    from agents.tasks.node import NodeTasks
+    from agents.tasks.part import StartedPart
 
 SHARE_FILE: Final = "share.json"
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """The newest revision of a part, as it is kept for the next agent."""
+    """The newest revision of a part, as it is stored for a restarted agent."""
 
     spec_rev: Count
     share: Share
 
 
-_revision = Shape[Revision](Revision)
+_revision = BoundedDecoder[Revision](Revision)
 
 # A stage that spends a fifth of its time waiting for input would go faster with more cores.
 STARVED_SHARE: Final = 0.2
@@ -71,7 +71,7 @@ INPUT_OUTPUT: Final = frozenset(
 
 @dataclass
 class Tuned:
-    """How far one part's setting is: what is in force, and what the newest revision wants."""
+    """The state of one part's setting: what is in force, and what the newest revision wants."""
 
     applied: Setting
     share: Share = field(default_factory=Share)
@@ -81,16 +81,16 @@ class Tuned:
 
 
 class Tuner:
-    """The settings of one node's parts. ``topology`` tells the cores of each CPU device; empty where none is pinned."""
+    """The settings of one node's parts. ``topology`` has the cores of each CPU device; empty if none is pinned."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeTasks) -> None:
         self.node = node
         self.topology: Callable[[], Mapping[str, Sequence[int]]] = dict
         self.turns = Turns()
         self.known: dict[str, Tuned] = {}
         self._is_turning = False
 
-    def of(self, part: Part) -> Tuned:
+    def of(self, part: StartedPart) -> Tuned:
         """How far a part's setting is."""
         name = part.intent.part
         if name not in self.known:
@@ -99,7 +99,7 @@ class Tuner:
             self.known[name] = Tuned(Setting(cpus=cpus, cpu_weight=part.intent.weight, io_weight=MIDDLE_WEIGHT))
         return self.known[name]
 
-    def adopt(self, part: Part) -> None:
+    def adopt(self, part: StartedPart) -> None:
         """Take over a part of an earlier agent: its newest revision lies in its folder.
 
         Whether it is suspended nobody knows for sure, so it counts as suspended until it is told to go on.
@@ -113,16 +113,16 @@ class Tuner:
 
     def cores_for(self, part: str, claims: Sequence[DeviceClaim]) -> list[int]:
         """The cores that a part which starts now may use; those on loan come back for it."""
-        asks = [*self._asks(), *(Ask(part, claim.uuid, claim.milli) for claim in claims if claim.kind == "cpu")]
+        asks = [*self._asks(), *(CoreClaim(part, claim.uuid, claim.milli) for claim in claims if claim.kind == "cpu")]
         return list(allot(self.topology(), asks).get(part, ()))
 
-    def revise(self, part: Part, share: Share) -> None:
+    def revise(self, part: StartedPart, share: Share) -> None:
         """A newer revision of a part, ``part.wanted_rev``, is wanted; it is applied when the part runs."""
         tuned = self.of(part)
         tuned.share, tuned.failed_at = share, None
         self.settle()
 
-    def _note(self, part: Part, tuned: Tuned) -> None:
+    def _note(self, part: StartedPart, tuned: Tuned) -> None:
         """Keep the revision for the next agent. One that is lost is sent again, for it was not told as applied."""
         if part.wanted_rev == part.intent.spec_rev:
             return
@@ -130,14 +130,14 @@ class Tuner:
         with contextlib.suppress(OSError):
             write_whole(_share_file(part), told)
 
-    def release(self, part: Part) -> None:
+    def release(self, part: StartedPart) -> None:
         """Let a part go on that is to be stopped: what is suspended hears no signal."""
         tuned = self.of(part)
         if tuned.applied.suspended:
             adjust.resume(self.node.executor.reach(part.intent))
             tuned.applied = replace(tuned.applied, suspended=False)
 
-    def drop(self, part: Part) -> None:
+    def drop(self, part: StartedPart) -> None:
         """The part has ended."""
         self.known.pop(part.intent.part, None)
 
@@ -170,16 +170,16 @@ class Tuner:
         finally:
             self._is_turning = False
 
-    def _tunable(self) -> list[Part]:
+    def _tunable(self) -> list[StartedPart]:
         return [part for part in self.node.live if part.phase == Phase.RUNNING and part.stop is None]
 
-    def _cpu_s(self, part: Part) -> float:
+    def _cpu_s(self, part: StartedPart) -> float:
         return procfs.cpu_s(self.node.executor.reach(part.intent).family())
 
-    def _asks(self) -> list[Ask]:
+    def _asks(self) -> list[CoreClaim]:
         return [ask for part in self.node.live for ask in self._asks_of(part)]
 
-    def _asks_of(self, part: Part) -> list[Ask]:
+    def _asks_of(self, part: StartedPart) -> list[CoreClaim]:
         tuned = self.of(part)
         held = tuned.applied.cpus or tuple(part.intent.cpus)
         claims = [claim for claim in part.intent.devices if claim.kind == "cpu"]
@@ -187,11 +187,11 @@ class Tuner:
         total = sum(claim.milli for claim in claims) or 1
         factor = (tuned.share.cpus_milli or total) / total
         return [
-            Ask(part.intent.part, claim.uuid, round(claim.milli * factor), held, self._is_starved(part, tuned))
+            CoreClaim(part.intent.part, claim.uuid, round(claim.milli * factor), held, self._is_starved(part, tuned))
             for claim in claims
         ]
 
-    def _is_starved(self, part: Part, tuned: Tuned) -> bool:
+    def _is_starved(self, part: StartedPart, tuned: Tuned) -> bool:
         """Tells whether the part said that it waits for input; once lent, cores stay until somebody claims them.
 
         Otherwise a loan that cures the wait would be taken back at once, and given again.
@@ -202,7 +202,7 @@ class Tuner:
             tuned.was_starved = True
         return tuned.was_starved
 
-    def _setting(self, part: Part, cores: tuple[int, ...], is_paused: bool) -> Setting:
+    def _setting(self, part: StartedPart, cores: tuple[int, ...], is_paused: bool) -> Setting:
         tuned = self.of(part)
         share = tuned.share
         return Setting(
@@ -213,7 +213,7 @@ class Tuner:
             suspended=share.suspended or is_paused,
         )
 
-    async def _apply(self, part: Part, tuned: Tuned, setting: Setting) -> None:
+    async def _apply(self, part: StartedPart, tuned: Tuned, setting: Setting) -> None:
         spec_rev, share = part.wanted_rev, tuned.share
         reach = self.node.executor.reach(part.intent)
         try:
@@ -234,21 +234,22 @@ class Tuner:
             part.applied_rev, part.notes = spec_rev, notes + hints
             self.node.changed.set()
 
-    def _hints(self, part: Part, share: Share) -> list[str]:
+    def _hints(self, part: StartedPart, share: Share) -> list[str]:
         """What was asked for and has no effect on this node."""
-        if wish(share) == Wish() or self.turns.takes(part):
+        if wish(share) == QueueRequest() or self.turns.takes(part):
             return []
         return [
             "queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"
         ]
 
 
-def _io_weight(part: Part) -> int:
-    """Twice the share of the disks while the stage says that it reads or writes: others wait for it, or it for them."""
+def _io_weight(part: StartedPart) -> int:
+    """Return twice the normal weight of disks while the stage reports that it reads or writes, because others wait
+    for it, or it for them."""
     progress = part.reports.progress
     words = re.split(r"[^a-z]+", progress.phase.lower()) if progress else []
     return 2 * MIDDLE_WEIGHT if INPUT_OUTPUT.intersection(words) else MIDDLE_WEIGHT
 
 
-def _share_file(part: Part) -> str:
+def _share_file(part: StartedPart) -> str:
     return f"{part.intent.folder}/{SHARE_FILE}"

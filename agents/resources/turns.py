@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agents.protocol import DeviceClaim, Share
-from agents.resources.feedback_queue import Queue, Rules, Wish, turn
+from agents.resources.feedback_queue import FeedbackQueue, QueueRequest, QueueRules, turn
 
 if TYPE_CHECKING:
-    from agents.tasks.part import Part
+    from agents.tasks.part import StartedPart
 
 PERIOD_S = 0.1
 # Classes of the queue by the level on which they stay.
 LEVEL = {"short": 0, "long": -1}
 
 
-def wish(share: Share) -> Wish:
+def wish(share: Share) -> QueueRequest:
     """What a revision asks of the queue."""
-    return Wish(LEVEL.get(share.queue_class or ""), share.quantum_s)
+    return QueueRequest(LEVEL.get(share.queue_class or ""), share.quantum_s)
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Turns:
     """``queued`` holds kinds and uuids of the devices that take turns."""
 
     queued: Collection[str] = ()
-    rules: Rules = field(default_factory=Rules)
-    _queues: dict[frozenset[str], Queue] = field(default_factory=dict)
+    rules: QueueRules = field(default_factory=QueueRules)
+    _queues: dict[frozenset[str], FeedbackQueue] = field(default_factory=dict)
     _allowed_s: dict[str, float] = field(default_factory=dict)
     _asked_at: float | None = None
 
@@ -42,16 +42,16 @@ class Turns:
         """Tells whether anybody waits for a turn, so that the next look must not be late."""
         return any(queue.paused for queue in self._queues.values())
 
-    def takes(self, part: Part) -> bool:
+    def takes(self, part: StartedPart) -> bool:
         """Whether a device of this part takes turns."""
         return bool(self._shared(part))
 
     def paused(
         self,
-        parts: Iterable[Part],
+        parts: Iterable[StartedPart],
         now: float,
-        cpu_s: Callable[[Part], float],
-        wishes: Mapping[str, Wish] | None = None,
+        cpu_s: Callable[[StartedPart], float],
+        wishes: Mapping[str, QueueRequest] | None = None,
     ) -> set[str]:
         """Who must not run now, out of the parts that are running or paused on this node."""
         if not self.queued:
@@ -70,12 +70,12 @@ class Turns:
         self._allowed_s = {name: spent for name, spent in self._allowed_s.items() if name in by_name}
         return {name for queue in self._queues.values() for name in queue.paused}
 
-    def _shared(self, part: Part) -> list[DeviceClaim]:
+    def _shared(self, part: StartedPart) -> list[DeviceClaim]:
         """Its claims on queued devices. Partitions run beside each other: their hardware keeps them apart."""
         shares = [claim for claim in part.intent.devices if claim.partition is None]
         return [claim for claim in shares if {claim.uuid, claim.kind} & set(self.queued)]
 
-    def _groups(self, parts: Iterable[Part]) -> list[frozenset[str]]:
+    def _groups(self, parts: Iterable[StartedPart]) -> list[frozenset[str]]:
         """Sets of two or more parts that meet on queued devices, directly or through each other."""
         groups: list[tuple[set[str], set[str]]] = []
         for part in parts:
@@ -90,7 +90,9 @@ class Turns:
             groups.append((names, devices))
         return [frozenset(names) for names, _ in groups if len(names) > 1]
 
-    def _used_s(self, part: Part, is_running: bool, cpu_s: Callable[[Part], float], queue: Queue) -> float:
+    def _used_s(
+        self, part: StartedPart, is_running: bool, cpu_s: Callable[[StartedPart], float], queue: FeedbackQueue
+    ) -> float:
         if any(claim.kind != "cpu" for claim in self._shared(part)):
             return self._allowed_s.get(part.intent.part, 0.0)
         known = next((item.used_s for item in queue.items if item.part == part.intent.part), None)
@@ -98,7 +100,7 @@ class Turns:
         return cpu_s(part) if is_running or known is None else known
 
 
-def _closest(former: dict[frozenset[str], Queue], group: frozenset[str], rules: Rules) -> Queue:
+def _closest(former: dict[frozenset[str], FeedbackQueue], group: frozenset[str], rules: QueueRules) -> FeedbackQueue:
     """The queue that most of these parts were in before: levels outlive arrivals and departures."""
     best = max(former, key=lambda names: len(names & group), default=frozenset[str]())
-    return former[best] if best & group else Queue(rules=rules)
+    return former[best] if best & group else FeedbackQueue(rules=rules)

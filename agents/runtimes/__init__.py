@@ -1,6 +1,6 @@
-"""Executors start parts, each in its own way; a folder scan finds them, and one conformance suite judges them.
+"""Executors, each of which runs parts in its own way. A folder scan finds them, and one conformance suite tests them.
 
-A module of this folder is an executor when it has a class named ``EXECUTOR`` that meets :class:`Executor`.
+A module of this folder is an executor if it has a class named ``EXECUTOR`` that implements :class:`Executor`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from agents.tasks.journal import Intent
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """How far a part is, as its executor sees it now. ``exit`` is set exactly when the phase is ENDED.
+    """How far a part is, as its executor sees it now. ``exit`` is set exactly if the phase is ENDED.
 
-    ``is_orphan`` tells that its supervisor is gone without a word, or that something outlived it: :meth:`Executor.reap`
-    must be called. ``notes`` say what was asked for and this host could not give. ``left`` are processes that are
-    killed and still there.
+    ``is_orphan`` tells that its supervisor died without a result, or that a process outlived it: :meth:`Executor.reap`
+    must be called. ``notes`` tell what was requested and this host could not give. ``left`` are processes that were
+    killed and still exist.
     """
 
     phase: Phase
@@ -37,54 +37,57 @@ class Sighting:
 
 
 def no_more() -> None:
-    """Adds nothing."""
+    """Add nothing."""
 
 
 class Executor(Protocol):
-    """Starts parts and tells what became of them. A part is journalled before ``prepare``, and prepared once."""
+    """Starts parts and reports what became of them. A part is journalled before ``prepare``, and prepared once."""
 
     def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
-        """Make everything ready to launch. May block: it is called off the loop. Raises Unlaunchable.
+        """Prepare everything for the launch. May block: it is called in a thread. Raises Unlaunchable.
 
-        ``furnish`` adds what the node itself puts into the part's folders: once they are there, and before anything is
-        that an agent of later would take for a part that is ready.
+        ``furnish`` adds what the node puts into the part's folders: after they exist, and before anything by which a
+        later agent would recognise a prepared part.
         """
 
     def launch(self, intent: Intent) -> None:
-        """Let it run. Does not block. The outcome is seen by :meth:`look`."""
+        """Start the part. Does not block. The result is seen by :meth:`look`."""
 
     def look(self, intent: Intent) -> Sighting:
-        """How far the part is. Cheap, never blocks, never raises."""
+        """Return how far the part is. Cheap; never blocks or raises."""
 
     def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
-        """Ask the part to end within its grace, and end it after that. May be called again with a shorter grace.
+        """Ask the part to end within its grace period, and kill it after that. May be called again with a shorter
+        period.
 
-        Where ``save``, its stop notice asks it for a checkpoint first.
+        With ``save``, its stop notice asks for a checkpoint first.
 
-        Raises OSError where the disk is too full to say so: then it is to be called again.
+        Raises OSError if the disk is too full to record this; call it again then.
         """
 
     def signal(self, intent: Intent, name: str) -> None:
         """Send a signal (``SIGUSR1``) to the main process."""
 
     def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
-        """The order for :mod:`agents.supervisor.session` that runs a command inside a part that runs. Does not block.
+        """Return the order for :mod:`agents.supervisor.session` that runs a command inside a running part. Does not
+        block.
 
-        Raises Unlaunchable where nobody can enter it.
+        Raises Unlaunchable if nobody can enter it.
         """
 
     def reach(self, intent: Intent) -> Reach:
-        """What an adjustment of a running part acts on. Does not block; the answer's ``family`` may, for moments."""
+        """Return the processes that an adjustment of a running part acts on. Does not block; ``family`` of the
+        result may, shortly."""
 
     def reap(self, intent: Intent) -> Exit:
-        """End whatever an orphan left behind. May block: it is called off the loop."""
+        """End whatever an orphan left behind. May block: it is called in a thread."""
 
     def discard(self, intent: Intent) -> None:
-        """Remove what is left of an ended part. May block."""
+        """Remove the files of an ended part. May block."""
 
 
 def discover() -> dict[str, type]:
-    """Every executor of this folder by the name of its module."""
+    """Return every executor of this folder by the name of its module."""
     found = {}
     for module in pkgutil.iter_modules(__path__):
         executor = getattr(importlib.import_module(f"{__name__}.{module.name}"), "EXECUTOR", None)

@@ -1,4 +1,4 @@
-"""Gives each part to the executor that its intent names: containers where an image was asked for, else processes."""
+"""Assigns each part to the executor that its intent names: containers if an image was requested, else processes."""
 
 from __future__ import annotations
 

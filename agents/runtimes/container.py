@@ -1,8 +1,9 @@
-"""Runs a part in a container of podman, docker or apptainer, whichever answers; each part still has its own shim.
+"""Runs a part in a container of podman, docker or apptainer, whichever works; each part still has its own shim.
 
-The shim's command is a monitor (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace, time limit,
-lease and adoption are those of plain processes. What is new: the image, pulled as a visible step; limits and devices by
-a fixed template (:mod:`agents.runtimes.engines`); and that an end is told only when the container is gone.
+The shim's command is a monitor (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace period, time
+limit, lease and adoption are those of plain processes. Different are the image, pulled as a visible step; limits and
+devices, by a fixed template (:mod:`agents.runtimes.engines`); and that an end is reported only when the container is
+removed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from agents.decode import Shape, digits
+from agents.decode import BoundedDecoder, digits
 from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
@@ -31,7 +32,7 @@ from agents.supervisor import procfs, secret_file
 from agents.supervisor.container_removal import planned
 from agents.supervisor.record import write_whole
 from agents.tasks import fabric
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from agents.tasks.journal import Intent
 
 REMOVE_PATIENCE_S = 30.0
@@ -48,15 +49,15 @@ _ENGINES_OWN = re.compile(
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What only the monitor knows of an end; without a cause nothing."""
+    """What only the monitor knows of an end; without a cause, nothing."""
 
     cause: Why = ""
     detail: Text = ""
     said: Annotated[list[Clause], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
 
 
-class State(msgspec.Struct, frozen=True):
-    """What the monitor of a container tells. ``stays`` is whether the engine could not remove it in the end."""
+class MonitorState(msgspec.Struct, frozen=True):
+    """The state file of a container's monitor. ``stays`` tells that the engine could not remove the container."""
 
     running: bool = False
     substate: Text = ""
@@ -65,11 +66,11 @@ class State(msgspec.Struct, frozen=True):
     stays: bool = False
 
 
-_states = Shape[State](State)
+_states = BoundedDecoder[MonitorState](MonitorState)
 
 
 class ContainerExecutor:
-    """See :class:`agents.runtimes.Executor`. ``engine`` is looked for when the first part asks, if it is not given."""
+    """See :class:`agents.runtimes.Executor`. ``engine`` is searched for at the first part if it is not given."""
 
     def __init__(self, ground: Ground, engine: Engine | None = None) -> None:
         self.ground = ground
@@ -77,7 +78,7 @@ class ContainerExecutor:
         self._engine = engine
 
     def engine(self) -> Engine:
-        """The engine of this host. Raises Unlaunchable with what was looked for; may block for seconds, once."""
+        """Return the engine of this host. Raises Unlaunchable with what was tried; may block for seconds, once."""
         if self._engine is None:
             self._engine, reason = engine_probe.find(os.environ, os.geteuid() == 0)
             if self._engine is None:
@@ -93,7 +94,7 @@ class ContainerExecutor:
         if not re.fullmatch(IMAGE, spec.image):
             raise Unlaunchable(clause("ImageUnnamed", image=spec.image))
         engine = self.engine()
-        places = Places(Path(intent.folder))
+        places = PartPaths(Path(intent.folder))
         content, several_lines, env = self._env(engine, wanted, places)
         whose = self.ground.whose(intent)
         box = self._box(spec, wanted.part, places, whose)
@@ -113,8 +114,8 @@ class ContainerExecutor:
 
         self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
 
-    def _env(self, engine: Engine, wanted: Wanted, places: Places) -> tuple[str, list[str], dict[str, str]]:
-        """The file of variables, the names that it cannot carry, and the environment of the engine itself."""
+    def _env(self, engine: Engine, wanted: Wanted, places: PartPaths) -> tuple[str, list[str], dict[str, str]]:
+        """Return the file of variables, the names that it cannot carry, and the environment of the engine itself."""
         env = environment(wanted, places, {}, self.ground.runtime, str(places.work))
         assert wanted.spec is not None, "prepare has checked it"
         if "PATH" not in wanted.spec.env:
@@ -132,9 +133,12 @@ class ContainerExecutor:
         own = engine_probe.engine_env(os.environ)
         return content, several_lines, own | {name: env[name] for name in several_lines}
 
-    def _box(self, spec: PartSpec, part: str, places: Places, run_as: RunAs) -> Box:
-        """The container. Of checkpoints it is shown the stage's own folder and no other place: where a stage resumes is
-        told by the stage itself, and any other place would be shown to whoever names it."""
+    def _box(self, spec: PartSpec, part: str, places: PartPaths, run_as: RunAs) -> Box:
+        """Return the container's description.
+
+        Of checkpoint folders only the stage's own is mounted: the stage itself says where it resumes, and any other
+        folder would be visible to any stage that names it.
+        """
         own = (os.geteuid(), os.getegid())
         readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
         for path in readable:
@@ -161,7 +165,7 @@ class ContainerExecutor:
         )
 
     def _check_shown(self, path: str, run_as: RunAs) -> None:
-        """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
+        """Refuse a mount whose path a stage could change, because engines follow links with their own rights."""
         rights = run_as.rights()
         if rights.uid is not None and beneath.anchor(path, rights)[1]:
             raise Unlaunchable(
@@ -173,7 +177,7 @@ class ContainerExecutor:
                 )
             )
 
-    def _furnish(self, places: Places, spec: PartSpec, run_as: RunAs) -> None:
+    def _furnish(self, places: PartPaths, spec: PartSpec, run_as: RunAs) -> None:
         rights = run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
@@ -186,7 +190,7 @@ class ContainerExecutor:
         lay_secrets(places, spec.secret_files)
         give_secrets(places, rights)
 
-    def _plan(self, engine: Engine, wanted: Wanted, places: Places, box: Box, env: dict[str, str]) -> dict[str, Any]:
+    def _plan(self, engine: Engine, wanted: Wanted, places: PartPaths, box: Box, env: dict[str, str]) -> dict[str, Any]:
         return {
             "part": wanted.part,
             "rank": wanted.spec.rank if wanted.spec else 0,
@@ -215,7 +219,7 @@ class ContainerExecutor:
         seen = self.inner.look(intent)
         if intent.boot_id != self.ground.boot_id or seen.is_orphan:
             return seen
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         if seen.exit is None:
             if seen.phase == Phase.RUNNING and not told.running:
                 return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.substate)
@@ -237,7 +241,7 @@ class ContainerExecutor:
 
     def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
         plan = planned(intent.folder)
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         if plan is None or not told.running:
             raise Unlaunchable(clause("NotEntered"))
         if plan.get("engine") == engines.APPTAINER:
@@ -249,7 +253,8 @@ class ContainerExecutor:
         return {**order, "argv": words, "env": env, "cwd": intent.folder}
 
     def reach(self, intent: Intent) -> Reach:
-        """The monitor's family and, where a daemon is the parent, the container's. No group holds exactly these."""
+        """Return the monitor's family and, if a daemon is the parent, the container's. No group has exactly these
+        processes."""
         inner = self.inner.reach(intent)
         plan = planned(intent.folder) or {}
 
@@ -270,7 +275,7 @@ class ContainerExecutor:
             detail = f"{end.detail}{say((stays,))}".lstrip("; ")
             said = [*end.said, stays] if end.said or not end.detail else []
             return msgspec.structs.replace(end, detail=detail, said=said)
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         told = msgspec.structs.replace(told, end=told.end or Ending())
         try:
             write_whole(f"{intent.folder}/container-state.json", msgspec.to_builtins(told))
@@ -283,7 +288,7 @@ class ContainerExecutor:
 
 
 def _kept(wanted: Wanted, folder: str) -> Wanted:
-    """The same order with the monitor as its command. The job's own variables stay out of the monitor's sight."""
+    """Return the order with the monitor as its command. The job's own variables are not visible to the monitor."""
     monitor = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
     assert wanted.spec is not None, "prepare has checked it"
     spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, secrets=[], secret_files={}, stop_to="main")
@@ -291,7 +296,7 @@ def _kept(wanted: Wanted, folder: str) -> Wanted:
 
 
 def _of_daemon(plan: dict[str, Any]) -> list[int]:
-    """The processes of a container that is no child of its monitor. Blocks for as long as the engine takes."""
+    """Return the processes of a container that is no child of its monitor. Blocks while the engine answers."""
     if not plan.get("daemon"):
         return []
     try:
@@ -305,7 +310,7 @@ def _of_daemon(plan: dict[str, Any]) -> list[int]:
 
 
 def _remove(plan: dict[str, Any]) -> str:
-    """Remove a container, and what runs in it; answers a sentence when it is still there. Blocks."""
+    """Remove a container and its processes; return a sentence if it is still there. Blocks."""
 
     def ask(line: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -321,24 +326,24 @@ def _remove(plan: dict[str, Any]) -> str:
         return str(error)
 
 
-def _told(places: Places) -> Path:
-    """Where the stop notice appears inside: in a folder of its own, for it comes by rename."""
+def _told(places: PartPaths) -> Path:
+    """Return where the stop notice appears inside: in a folder of its own, because it is created by rename."""
     return places.folder / "notice" / places.notice.name
 
 
 def image_file(image: str) -> str:
-    """The name of the file that an image is kept in, by an engine that keeps images as files."""
+    """Return the name of the file of an image, for engines that keep images as files."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", image) + ".sif"
 
 
 def images_in_use(runs: Path) -> set[str]:
-    """The names of such files from which parts run that have a run folder still."""
+    """Return the names of such files that parts with a run folder use."""
     plans = (planned(str(note.parent)) for note in runs.glob("*/container.json"))
     return {image_file(str(plan.get("image", ""))) for plan in plans if plan is not None}
 
 
 def _merged(exit_: Exit, end: Ending | None) -> Exit:
-    """The shim's verdict with what only the monitor could know."""
+    """Return the shim's verdict with what only the monitor could know."""
     if end is None or not end.cause:
         return exit_
     if end.cause == "LAUNCH_FAILED":

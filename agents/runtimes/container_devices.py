@@ -1,7 +1,7 @@
-"""What of a host a container must be shown so that a vendor's runtime finds the claimed devices, and no more of them.
+"""The host files and names that a container needs for a vendor's runtime to find the claimed devices, and no others.
 
-Pure. Vendors' own documents are the source of each: the NVIDIA container toolkit (CDI names), ROCm's and oneAPI's
-"running containers", the Ascend docker runtime's manual set-up, Intel Gaudi's and Cambricon's installation guides.
+Pure. The sources are vendors' documents: the NVIDIA container toolkit (CDI names), ROCm's and oneAPI's "running
+containers", the Ascend docker runtime's manual set-up, Intel Gaudi's and Cambricon's installation guides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ASCEND_DRIVER = ("/usr/local/Ascend/driver", "/usr/local/dcmi", "/usr/local/bin
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class DeviceNodes:
     """Device files, CDI names, NVIDIA uuids, groups that may open them, and folders of the driver that are read."""
 
     nodes: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class Nodes:
     groups: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
-    def __add__(self, other: Nodes) -> Nodes:
-        return Nodes(
+    def __add__(self, other: DeviceNodes) -> DeviceNodes:
+        return DeviceNodes(
             self.nodes + tuple(node for node in other.nodes if node not in self.nodes),
             self.cdi + other.cdi,
             self.nvidia + other.nvidia,
@@ -35,21 +35,22 @@ class Nodes:
         )
 
 
-def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
-    """What these claims, all of one vendor, need; None for a vendor of whom nobody has written it down.
+def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> DeviceNodes | None:
+    """Return what these claims, all of one vendor, need; None for a vendor without an entry here.
 
-    AMD's and Intel's GPUs have no file of their own that follows from an index: it is the whole ``/dev/dri``, of which
-    :meth:`agents.devices.files.DriverFiles.drawing` knows more where the kernel tells whose each file is.
+    AMD's and Intel's GPUs have no device file that follows from an index, so it is all of ``/dev/dri``;
+    :meth:`agents.devices.files.DriverFiles.drawing` narrows that where the kernel tells which file belongs to which
+    device.
     """
     indexes = [claim.index for claim in claims]
     uuids = tuple(claim.partition.uuid if claim.partition else claim.uuid for claim in claims)
     match vendor.lower():
         case "nvidia":
-            return Nodes(cdi=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids), nvidia=uuids)
+            return DeviceNodes(cdi=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids), nvidia=uuids)
         case "amd":
-            return Nodes(nodes=("/dev/kfd", "/dev/dri"), groups=("video", "render"))
+            return DeviceNodes(nodes=("/dev/kfd", "/dev/dri"), groups=("video", "render"))
         case "intel":
-            return Nodes(nodes=("/dev/dri",), groups=("video", "render"))
+            return DeviceNodes(nodes=("/dev/dri",), groups=("video", "render"))
         case "huawei":
             # A vNPU is another file on the host, and a chip like any other inside.
             own = tuple(
@@ -58,11 +59,11 @@ def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
                 else f"/dev/davinci{claim.index}"
                 for claim in claims
             )
-            return Nodes(nodes=own + _ASCEND_MANAGERS, libraries=_ASCEND_DRIVER)
+            return DeviceNodes(nodes=own + _ASCEND_MANAGERS, libraries=_ASCEND_DRIVER)
         case "habana":
             own = tuple(f"/dev/accel/{stem}{index}" for index in indexes for stem in ("accel", "accel_controlD"))
-            return Nodes(nodes=own)
+            return DeviceNodes(nodes=own)
         case "cambricon":
-            return Nodes(nodes=("/dev/cambricon_ctl", *(f"/dev/cambricon_dev{index}" for index in indexes)))
+            return DeviceNodes(nodes=("/dev/cambricon_ctl", *(f"/dev/cambricon_dev{index}" for index in indexes)))
         case _:
             return None

@@ -1,7 +1,7 @@
-"""Finds a container engine that answers on this host, and what it can limit here. Blocks; runs off the loop.
+"""Finds a working container engine on this host, and what it can limit. Blocks; runs in a thread.
 
-An engine on PATH is not enough: a docker client without its daemon is passed over. Engines that need no privilege come
-first for an agent without privilege. ``YARD_CONTAINER_ENGINE`` (an engine's name) leaves the others out.
+An engine on PATH is not enough: a docker client without its daemon is skipped. For an agent without privileges, engines
+that need none come first. ``YARD_CONTAINER_ENGINE`` (an engine's name) excludes the others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ORDER_FOR_OTHERS: Final = (PODMAN, APPTAINER, DOCKER)
 
 
 def engine_env(own: Mapping[str, str]) -> dict[str, str]:
-    """The environment that engines run in: the agent's own, by the short list."""
+    """Return the environment of engines: the variables of the agent's own that are on the short list."""
     return {"PATH": os.defpath, **{name: own[name] for name in ENGINE_ENV if name in own}}
 
 
 def find(own: Mapping[str, str], is_root: bool) -> tuple[Engine | None, str]:
-    """The engine to use, or None and a sentence that says why there is none."""
+    """Return the engine to use, or None and a sentence that says why there is none."""
     env = engine_env(own)
     order = _ORDER_FOR_ROOT if is_root else _ORDER_FOR_OTHERS
     named = own.get("YARD_CONTAINER_ENGINE", "")
@@ -81,7 +81,7 @@ def _asked(name: str, path: str, env: dict[str, str], is_root: bool) -> Engine:
 
 
 def podman(path: str, told: Mapping[str, Any]) -> Engine:
-    """What ``podman info`` says of itself."""
+    """Return the engine as ``podman info`` describes it."""
     host = told["host"]
     rootless = bool(host["security"]["rootless"])
     # Without root only cgroup v2 can be delegated; on v1 podman refuses the options.
@@ -92,7 +92,7 @@ def podman(path: str, told: Mapping[str, Any]) -> Engine:
 
 
 def docker(path: str, told: Mapping[str, Any]) -> Engine:
-    """What ``docker info`` says of its daemon. Raises ValueError when no daemon answered the client."""
+    """Return the engine as ``docker info`` describes its daemon. Raises ValueError if no daemon answered."""
     if not told.get("ServerVersion"):
         raise ValueError("its daemon does not run: " + "; ".join(told.get("ServerErrors") or ["no server"]))
     words = {"MemoryLimit": "memory", "CPUShares": "cpus", "PidsLimit": "pids"}

@@ -1,4 +1,4 @@
-"""Keeps knowing which container engine answers on this host, without keeping anybody waiting for one that does not."""
+"""Checks regularly which container engine works on this host, without blocking while one does not answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PATIENCE_S: Final = 2.0
 
 
 class EngineWatch:
-    """The engine that containers of this host would run in. ``spoken`` is its name, version and whose rights it has;
-    empty where none answers, or none has answered yet."""
+    """The engine that containers of this host would use. ``spoken`` is its name, version and user; empty if none
+    works or none has answered yet."""
 
     def __init__(self, own: Mapping[str, str], is_root: bool, ask: Callable[[], str] | None = None) -> None:
         self.spoken = ""
@@ -34,7 +34,7 @@ class EngineWatch:
         return cls(os.environ, os.geteuid() == 0)
 
     def look(self, patience_s: float = PATIENCE_S) -> None:
-        """Ask again where it is time, and wait a little for the answer; a later one is taken by :meth:`hear`."""
+        """Start another check if it is due, and wait briefly for its result; :meth:`hear` takes a later one."""
         now = time.monotonic()
         if self._worker is None:
             self._worker = Worker("container engine")
@@ -44,7 +44,7 @@ class EngineWatch:
         self.hear(patience_s)
 
     def hear(self, patience_s: float = 0.0) -> bool:
-        """Take the answer, where there is one by then; true where it is another than before."""
+        """Take the result, if there is one; return True if it differs from before."""
         told = self._worker.take(patience_s) if self._worker is not None else None
         if told is None or told == self.spoken:
             return False

@@ -1,8 +1,9 @@
 """The command lines of container engines: one fixed template for each, filled from a :class:`Box` and nothing else.
 
-Pure. No word of a job file can become an option: the image's name cannot begin with a sign, the command follows the
-image, paths are the agent's own, and variables travel in a file. What a container gets beyond the template (devices)
-follows from its claims. The container has the host's network, for gangs meet on it, and no capability at all.
+Pure. No word of a job file can become an option: an image's name cannot begin with a dash, the command follows the
+image, paths are the agent's own, and variables are passed in a file. What a container gets beyond the template
+(devices) follows from its claims. The container has the host's network, on which gangs communicate, and no
+capabilities.
 
 Sources: podman-run(1), docker-run(1), apptainer-exec(1), the Container Device Interface.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from agents.protocol import DeviceClaim
-from agents.runtimes.container_devices import Nodes, nodes_of
+from agents.runtimes.container_devices import DeviceNodes, nodes_of
 
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
 PIDS: Final = 4096
@@ -26,7 +27,7 @@ _PLAIN_PATH: Final = re.compile(r"/[^\0\n,:\"]*")
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A container engine of this host that answers. ``limits`` are the words of what it can limit here."""
+    """A working container engine of this host. ``limits`` names what it can limit."""
 
     name: str
     path: str
@@ -36,7 +37,7 @@ class Engine:
 
     @property
     def is_daemon(self) -> bool:
-        """Tells whether containers are children of a daemon, and not of whoever asked for them."""
+        """Return whether containers are children of a daemon rather than of the process that requests them."""
         return self.name == DOCKER
 
     @property
@@ -76,11 +77,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What its monitor runs, in this order; an empty line is left out.
+    """The command lines that its monitor runs, in this order; an empty line is skipped.
 
-    ``create`` and ``start`` are one line where the engine knows no created container. ``state`` answers
-    ``<killed for memory> <exit code> <when it began>``, ``pid`` the number of its first process. ``signal`` takes the
-    signal's name as its last word.
+    ``create`` and ``start`` are one line for an engine without created containers. ``state`` prints ``<killed for
+    memory> <exit code> <when it began>``, ``pid`` the pid of its first process. ``signal`` takes the signal's name as
+    its last word.
     """
 
     exists: list[str]
@@ -94,7 +95,7 @@ class Lines:
 
 
 def unusable(box: Box) -> str:
-    """A sentence when no engine could be told of this container; empty when all is well."""
+    """Return a sentence if this container cannot be described to any engine; empty otherwise."""
     for path in (*box.readable, *box.writable, box.cwd, box.env_file):
         if not _PLAIN_PATH.fullmatch(path):
             return (
@@ -107,34 +108,34 @@ def unusable(box: Box) -> str:
 
 
 def real(claims: Sequence[DeviceClaim]) -> list[DeviceClaim]:
-    """The claims that stand for hardware which a container must be shown."""
+    """Return the claims of hardware to which a container needs access."""
     return [claim for claim in claims if claim.kind != "cpu" and not claim.simulated]
 
 
 def unlimited(engine: Engine, box: Box) -> list[str]:
-    """Sentences about what was asked for and is not enforced by this engine on this host."""
+    """Return sentences about requested limits that this engine does not enforce on this host."""
     asked = {"memory": box.memory_bytes > 0, "cpus": box.cpus_milli > 0, "pids": True}
     missing = [word for word, is_asked in asked.items() if is_asked and word not in engine.limits]
     return [f"{engine.name} cannot limit {word} on this host" for word in missing]
 
 
 def lines(engine: Engine, box: Box) -> Lines:
-    """Every command line of one container's life."""
+    """Return every command line of one container's life."""
     return _apptainer(engine, box) if engine.name == APPTAINER else _oci(engine, box)
 
 
-def _devices(box: Box) -> Nodes:
-    found = Nodes()
+def _devices(box: Box) -> DeviceNodes:
+    found = DeviceNodes()
     mine = real(box.devices)
     for vendor in sorted({claim.vendor for claim in mine}):
-        found += nodes_of(vendor, [claim for claim in mine if claim.vendor == vendor]) or Nodes()
+        found += nodes_of(vendor, [claim for claim in mine if claim.vendor == vendor]) or DeviceNodes()
     if box.drawing and _DRI in found.nodes:
         found = replace(found, nodes=(*(node for node in found.nodes if node != _DRI), *box.drawing))
     return found
 
 
 def _shares(box: Box) -> int:
-    """A weight and no ceiling: idle cores may be lent, and which ones it runs on is set from outside."""
+    """Return the options for a CPU weight without a ceiling; the cores it may use are set from outside."""
     return min(262_144, max(2, box.cpus_milli * 1024 * box.weight // 100_000))
 
 
@@ -150,7 +151,7 @@ def _limits(engine: Engine, box: Box) -> list[str]:
 
 
 def _oci(engine: Engine, box: Box) -> Lines:
-    """podman and docker: a container is created, started, asked how it ended, and removed."""
+    """Return the lines for podman and docker: create, start, inspect the end, remove."""
     create = [engine.path, "create", f"--name={box.name}", "--pull=never", "--init", "--log-driver=none"]
     create += ["--network=host", "--ipc=private", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     if box.memory_bytes:
@@ -182,7 +183,7 @@ def _oci(engine: Engine, box: Box) -> Lines:
 
 
 def guest_words(path: str, name: str, env: Mapping[str, str], order: Mapping[str, Any]) -> list[str]:
-    """podman and docker: one more command in a container that runs, as its user and in its folder."""
+    """Return the line for one more command in a running container, as its user and in its folder (podman, docker)."""
     words = [path, "exec"]
     words += ["--interactive"] if order["stdin"] or order["tty"] else []
     words += ["--tty"] if order["tty"] else []
@@ -205,7 +206,8 @@ def _oci_devices(engine: Engine, box: Box) -> list[str]:
 
 
 def _apptainer(engine: Engine, box: Box) -> Lines:
-    """apptainer: the image is one file, and the container is a child of whoever runs it."""
+    """Return the lines for apptainer: the image is one file, and the container is a child of the process that runs
+    it."""
     draft = f"{box.image_file}.{box.name}"
     found = _devices(box)
     run = [engine.path, "exec", "--containall", "--no-home", "--writable-tmpfs", "--no-privs", "--no-eval"]
@@ -233,9 +235,9 @@ def _apptainer(engine: Engine, box: Box) -> Lines:
 
 
 def env_text(engine: Engine, env: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The content of the file that carries the variables, and the names of those that it cannot carry.
+    """Return the content of the file with the variables, and the names of those that it cannot carry.
 
-    podman and docker read NAME=VALUE up to the end of the line and know no quoting; apptainer reads shell.
+    podman and docker read NAME=VALUE up to the end of the line without quoting; apptainer reads shell syntax.
     """
     if engine.name == APPTAINER:
         return "".join(f"export {name}={_quoted(value)}\n" for name, value in env.items()), []

@@ -1,7 +1,7 @@
 """Runs a part as plain processes of this host, each under its own shim.
 
-The run folder is made with an exclusive mkdir: together with the journal it is the local at-most-once lock.
-``order.json`` is written last, so a folder with one is ready to launch, and only the shim that renames it does.
+The run folder is created with an exclusive mkdir: together with the journal it is the local at-most-once lock.
+``order.json`` is written last, so a folder with one is ready to launch, and only the shim that renames it launches it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from agents.decode import Shape, count
+from agents.decode import BoundedDecoder, count
 from agents.devices.files import DriverFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
-from agents.isolation.beneath import Rights
+from agents.isolation.beneath import FileRights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of, tells_secret
 from agents.protocol import SHELL, Exit, OpenSession, PartSpec, Phase, Wanted
@@ -32,7 +32,7 @@ from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs, secret_file
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from agents.tasks.journal import Intent
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -41,16 +41,16 @@ _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
 _EXEC_PATIENCE_S = 0.5
 _ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
-_exits = Shape[Exit](Exit)
+_exits = BoundedDecoder[Exit](Exit)
 
 
 @dataclass
 class Ground:
-    """What the executor needs of its host. ``lease`` and ``bell`` are files that shims read and ring.
+    """What the executor needs of its host. ``lease`` and ``bell`` are the files that shims read and notify.
 
     ``cgroups`` are the folders below which parts have their groups (:func:`agents.isolation.cgroup.bases`). ``files``
-    knows which device file is whose, and ``has_views`` whether parts can have their own view of the host.
-    ``masked`` has what the log of a part must not show, where another executor keeps its variables from the order.
+    maps device files to devices, and ``has_views`` tells whether parts can have their own view of the host. ``masked``
+    has what the log of a part must not show, if another executor keeps its variables out of the order.
     """
 
     boot_id: str
@@ -80,7 +80,7 @@ class Ground:
 
 
 def whose_of(intent: Intent, default: RunAs) -> RunAs:
-    """The user that a part was given when it was ordered; ``default`` where its project has none of its own."""
+    """Return the user that a part was given when it was ordered; ``default`` if its project has none of its own."""
     if intent.uid is None:
         return default
     return RunAs(name=str(intent.uid), uid=intent.uid, gid=intent.gid, home=intent.home or None)
@@ -90,8 +90,8 @@ class ProcessExecutor:
     """See :class:`agents.runtimes.Executor`."""
 
     def __init__(self, ground: Ground, keeps_for: RunAs | None = None) -> None:
-        """``keeps_for`` tells that what is started are programs of ours that care for what this user runs: they begin
-        in no folder that a job can write."""
+        """``keeps_for`` tells that the started programs are the agent's own and supervise what this user runs: they
+        start in a folder that no job can write to."""
         self.ground = ground
         self.keeps = keeps_for is not None
         self.stages = keeps_for or ground.run_as
@@ -104,7 +104,7 @@ class ProcessExecutor:
             raise Unlaunchable(f'part "{wanted.part}" has no usable name')
         if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
             raise Unlaunchable(clause("NoCommand"))
-        places = Places(Path(intent.folder))
+        places = PartPaths(Path(intent.folder))
         try:
             places.folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -122,8 +122,9 @@ class ProcessExecutor:
             words = {"error": str(error.strerror), "folder": str(error.filename)}
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
-    def _furnish(self, places: Places, bundle: str | None, files: Mapping[str, str], whose: RunAs) -> None:
-        """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
+    def _furnish(self, places: PartPaths, bundle: str | None, files: Mapping[str, str], whose: RunAs) -> None:
+        """Create what the job will write, in a folder that is closed to everybody: other stages may have the same
+        user."""
         for folder in (places.work, places.scratch):
             folder.mkdir(mode=0o700)
         lay_secrets(places, files)
@@ -131,15 +132,15 @@ class ProcessExecutor:
         if bundle:
             self.ground.bundles.unpack(bundle, places.work, whose)
 
-    def _hand_over(self, places: Places, rights: Rights) -> None:
-        """Give it to the job's user, once nothing of ours is to be put there any more."""
+    def _hand_over(self, places: PartPaths, rights: FileRights) -> None:
+        """Give the folder to the job's user, once the agent has nothing more to put there."""
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o700, rights)
         give_secrets(places, rights)
         beneath.give(str(places.reports), 0o600, rights)
         os.chmod(places.folder, 0o711)
 
-    def _order(self, wanted: Wanted, places: Places, whose: RunAs, intent: Intent) -> dict[str, object]:
+    def _order(self, wanted: Wanted, places: PartPaths, whose: RunAs, intent: Intent) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
         assert spec is not None, "prepare has checked it"
         home = whose.home or str(places.work)
@@ -185,7 +186,8 @@ class ProcessExecutor:
         }
 
     def _closed_off(self, spec: PartSpec, whose: RunAs) -> dict[str, object]:
-        """The view that a part of another user gets of this host, and the groups that open its devices to that user."""
+        """Return the view of this host that a part of another user gets, and the groups that open its devices to
+        that user."""
         if self.keeps or whose.uid is None:
             return {}
         files, claims = self.ground.files, spec.devices
@@ -230,7 +232,8 @@ class ProcessExecutor:
         )
 
     def _look_before_birth(self, intent: Intent, is_taken: bool) -> Sighting:
-        """No shim has spoken yet: it is on its way, was never asked for, or died on its first step."""
+        """Return how far a part without a shim is: its shim is starting, was never requested, or died at its first
+        step."""
         waited_s = time.monotonic() - self.ground.launched_at.setdefault(intent.part, time.monotonic())
         if is_taken:
             return Sighting(Phase.STARTING, is_orphan=waited_s > _UNTAKEN_PATIENCE_S)
@@ -332,17 +335,17 @@ class ProcessExecutor:
 
 
 def hidden(spec: PartSpec) -> list[str]:
-    """The variables whose values nobody but the command gets."""
+    """Return the variables whose values only the command gets."""
     return [name for name, value in spec.env.items() if value and (name in spec.secrets or tells_secret(name))]
 
 
 def to_mask(spec: PartSpec) -> list[str]:
-    """What the log must not show."""
+    """Return what the log must not show."""
     return [*secrets_of(spec.env, spec.secrets), *spec.secret_files.values()]
 
 
-def lay_secrets(places: Places, files: Mapping[str, str]) -> None:
-    """Write the secrets that a job gets as files. Raises Unlaunchable for a name that is none."""
+def lay_secrets(places: PartPaths, files: Mapping[str, str]) -> None:
+    """Write the secrets that a job gets as files. Raises Unlaunchable for an invalid name."""
     if not files:
         return
     places.secrets.mkdir(mode=0o700)
@@ -354,8 +357,8 @@ def lay_secrets(places: Places, files: Mapping[str, str]) -> None:
             file.write(content)
 
 
-def give_secrets(places: Places, rights: Rights) -> None:
-    """Let the job's user, and nobody else, read them."""
+def give_secrets(places: PartPaths, rights: FileRights) -> None:
+    """Let the job's user, and no other user, read them."""
     if places.secrets.is_dir():
         for path in places.secrets.iterdir():
             beneath.give(str(path), 0o400, rights)
@@ -375,7 +378,7 @@ def asked_for(session: str, asked: OpenSession) -> dict[str, Any]:
 
 
 def _end(folder: str) -> Exit | None:
-    """How the part ended, once its exit file is written."""
+    """Return how the part ended, once its exit file is written."""
     return _exits.find(f"{folder}/exit.json")
 
 

@@ -1,7 +1,7 @@
-"""Runs parts as entries of a table instead of processes: for tests of the link and for agents by the thousand.
+"""Runs parts as entries of a table instead of processes: for tests of the link and for many simulated agents.
 
-What a part does is decided from outside: it runs until :meth:`ScriptedExecutor.finish` ends it or a stop does. The
-table plays the part of shims and processes: it outlives an agent, and a reboot empties it.
+What a part does is decided from outside: it runs until :meth:`ScriptedExecutor.finish` or a stop ends it. The table
+stands for shims and processes: it outlives an agent, and a reboot empties it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from agents.ends import clause, told
 from agents.protocol import Exit, OpenSession, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, no_more
-from agents.tasks.environment import Places
+from agents.tasks.environment import PartPaths
 from agents.tasks.journal import Intent
 
 
 class ScriptedExecutor:
-    """See :class:`agents.runtimes.Executor`. ``launches`` counts, per part, how often it was really launched."""
+    """See :class:`agents.runtimes.Executor`. ``launches`` counts how often each part was launched."""
 
     def __init__(self, boot_id: str = "boot-0") -> None:
         self.boot_id = boot_id
@@ -35,7 +35,7 @@ class ScriptedExecutor:
             raise Unlaunchable(clause("NoCommand"))
         if intent.part in self.prepared:
             raise Unlaunchable(clause("RunFolderExists"))
-        Places(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
+        PartPaths(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
         furnish()
         self.prepared.add(intent.part)
 
@@ -49,7 +49,7 @@ class ScriptedExecutor:
         self.ends[part] = end or Exit(code=0)
 
     def reboot(self, boot_id: str) -> None:
-        """Lose everything that runs, as a machine does."""
+        """Remove all parts, as a reboot does."""
         self.boot_id = boot_id
         self.running.clear()
 

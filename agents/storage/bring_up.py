@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agents.decode import digits, setting
-from agents.isolation.beneath import Rights
+from agents.isolation.beneath import FileRights
 from agents.link.server import Server, is_loopback
 from agents.storage import certificate
 from agents.storage.content_store import ContentStore
@@ -62,7 +62,7 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
 
 
 def opened(
-    state: Path, server: Server, options: argparse.Namespace, rights: Rights, changed: Callable[[], None]
+    state: Path, server: Server, options: argparse.Namespace, rights: FileRights, changed: Callable[[], None]
 ) -> Staging:
     """The staging of a node, serving if it may; it reads what stages leave with ``rights``.
 

@@ -12,8 +12,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import Shape
-from agents.isolation.beneath import OWN, Rights
+from agents.decode import BoundedDecoder
+from agents.isolation.beneath import OWN, FileRights
 from agents.protocol import Checkpoint, Counter, PartSpec, Small, Text
 from agents.storage import checkpoints
 from agents.supervisor.procfs import boottime
@@ -28,7 +28,7 @@ REPORTED: Final = 3
 REST_PERIOD_S: Final = 3600.0
 
 
-def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: Rights = OWN) -> None:
+def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: FileRights = OWN) -> None:
     """Note what is to be watched, and what is there already, before the part starts. Raises OSError.
 
     ``in_use`` is a folder of this node that is kept for as long as the part runs (see ``agents.tasks.local.expire``).
@@ -50,7 +50,7 @@ def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: Rights = OW
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Watched(msgspec.Struct, frozen=True):
+class WatchedFolder(msgspec.Struct, frozen=True):
     """What :func:`begin` notes: the folder, and what lay there before. ``keep`` is how many are kept (0: all)."""
 
     folder: Text = ""
@@ -63,16 +63,16 @@ class Watched(msgspec.Struct, frozen=True):
     )
 
 
-_watched = Shape[Watched](Watched)
+_watched = BoundedDecoder[WatchedFolder](WatchedFolder)
 
 
 class CheckpointWatch:
     """One part's watch. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
 
-    def __init__(self, run_folder: str, rights: Rights = OWN) -> None:
+    def __init__(self, run_folder: str, rights: FileRights = OWN) -> None:
         self._rights = rights
         self._note = f"{run_folder}/{WATCHED}"
-        self._told: Watched | None = None
+        self._told: WatchedFolder | None = None
         self._known: set[tuple[str, int]] = set()
         self._found: list[tuple[int, str, float]] = []
         self._next_at = boottime() + PERIOD_S
@@ -93,12 +93,12 @@ class CheckpointWatch:
         place = os.path.normpath(os.path.join(folder, path))
         return bool(folder) and place != folder and not place.startswith(folder + "/")
 
-    def _read(self) -> Watched:
+    def _read(self) -> WatchedFolder:
         """What :func:`begin` noted, once it has."""
         if self._told is None:
             self._told = _watched.find(self._note)
             self._known = set(self._told.known) if self._told is not None else set()
-        return self._told or Watched()
+        return self._told or WatchedFolder()
 
     def is_due(self) -> bool:
         return not self.is_looking and boottime() >= self._next_at

@@ -7,18 +7,18 @@ import stat
 from collections.abc import Collection, Iterable
 
 from agents.decode import count, path_text
-from agents.isolation.beneath import OWN, Folder, Rights
+from agents.isolation.beneath import OWN, FileRights, Folder
 from agents.storage import layouts
 from agents.storage.layouts import Found
 from agents.storage.tree import look
 
 
-def discover(folder: str, rights: Rights = OWN) -> list[Found]:
+def discover(folder: str, rights: FileRights = OWN) -> list[Found]:
     """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
     return discovered(folder, rights)[0]
 
 
-def discovered(folder: str, rights: Rights = OWN) -> tuple[list[Found], bool]:
+def discovered(folder: str, rights: FileRights = OWN) -> tuple[list[Found], bool]:
     """:func:`discover`, and whether there are more files than are looked at."""
     tree = look(folder, rights)
     return [each for each in layouts.recognise(tree) if can_be_told(each)], tree.is_cut
@@ -41,7 +41,7 @@ def newest(found: Iterable[Found]) -> Found | None:
     return next((each for each in ordered(found) if each.resume is not None), None)
 
 
-def resume_path(folder: str, told: str, told_step: int | None = None, rights: Rights = OWN) -> str:
+def resume_path(folder: str, told: str, told_step: int | None = None, rights: FileRights = OWN) -> str:
     """Where an attempt resumes: the newest complete checkpoint of the folder, or what the record told if that is newer.
 
     What was told, absolute or relative to the folder, counts only beneath the folder: a job wrote it. It is passed over
@@ -70,7 +70,7 @@ def _place_beneath(folder: str, told: str) -> str | None:
     return "" if place == "." else place
 
 
-def _is_seen(folder: str, place: str, rights: Rights) -> bool:
+def _is_seen(folder: str, place: str, rights: FileRights) -> bool:
     """Whether a file or folder is there, with no link on the way from the folder to it and none at its end."""
     try:
         with Folder(folder, rights) as opened:
@@ -96,7 +96,7 @@ def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) 
     ]
 
 
-def remove(folder: str, path: str, rights: Rights = OWN) -> bool:
+def remove(folder: str, path: str, rights: FileRights = OWN) -> bool:
     """Delete a checkpoint, and follow no link on the way there; tells whether it is gone."""
     try:
         with Folder(folder, rights) as opened:

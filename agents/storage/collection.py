@@ -32,20 +32,20 @@ DAYS: Final = 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class CacheLimits:
     """How much is kept of bundles and images, and for how long of all; 0 is no limit of age."""
 
     most_bytes: int
     most_age_s: float
 
     @staticmethod
-    def of_host(folder: Path) -> Limits:
+    def of_host(folder: Path) -> CacheLimits:
         """YARD_AGENT_BUNDLE_BYTES, else a twentieth of the disk and 20 GiB at most; YARD_AGENT_CACHE_DAYS, else 30."""
         usual = min(BUNDLE_BYTES, int(shutil.disk_usage(folder).total * BUNDLE_SHARE))
-        return Limits(setting("YARD_AGENT_BUNDLE_BYTES", usual), setting("YARD_AGENT_CACHE_DAYS", DAYS) * 86_400.0)
+        return CacheLimits(setting("YARD_AGENT_BUNDLE_BYTES", usual), setting("YARD_AGENT_CACHE_DAYS", DAYS) * 86_400.0)
 
 
-def collect_files(folder: Path, limits: Limits, used: Collection[str]) -> list[str]:
+def collect_files(folder: Path, limits: CacheLimits, used: Collection[str]) -> list[str]:
     """Remove files of one folder, oldest use first; answers their names. Blocks. ``used`` are names that stay."""
     kept: list[tuple[float, int, str]] = []
     with os.scandir(folder) as listed:
@@ -68,7 +68,7 @@ def collect_files(folder: Path, limits: Limits, used: Collection[str]) -> list[s
 class Collector:
     """What one node keeps. ``images`` answers the names of files that live parts run from."""
 
-    def __init__(self, bundles: Path, store: ContentStore, limits: Limits, images: Callable[[], set[str]]) -> None:
+    def __init__(self, bundles: Path, store: ContentStore, limits: CacheLimits, images: Callable[[], set[str]]) -> None:
         self.bundles, self.store, self.limits, self.images = bundles, store, limits, images
 
     def collect(self) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Final
 from agents.isolation.beneath import Folder, regular
 from agents.storage import manifest
 from agents.storage.last_use import age_s, used_now
-from agents.storage.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
+from agents.storage.manifest import DIGEST, PIECE, FolderManifest, ManifestEntry, UnfitFile
 from agents.supervisor.small_file import content
 
 # The modification time of what is kept; anything else tells that it was written to.
@@ -48,7 +48,7 @@ class ContentStore:
 
     def path(self, sha256: str) -> Path:
         if not DIGEST.fullmatch(sha256):
-            raise Unfit(f'"{sha256}" is no sha256 in hexadecimal')
+            raise UnfitFile(f'"{sha256}" is no sha256 in hexadecimal')
         return self.folder / "files" / sha256[:2] / sha256
 
     def has(self, sha256: str) -> bool:
@@ -66,7 +66,7 @@ class ContentStore:
         found = [(entry.stat().st_mtime_ns, entry.name) for entry in (self.folder / "roots").iterdir()]
         return [name for _, name in sorted(found, reverse=True)]
 
-    def manifest(self, root: str) -> Manifest | None:
+    def manifest(self, root: str) -> FolderManifest | None:
         """The manifest of a root that is a folder; None where it is a file, or not here."""
         if self._kind(root) not in ("tree", "part") or not self.has(root):
             return None
@@ -90,11 +90,11 @@ class ContentStore:
         return self.folder / "drafts" / uuid.uuid4().hex
 
     def take(self, draft: Path, sha256: str) -> None:
-        """Keep a file that was written to a draft. Raises Unfit, and drops it, where its content is another."""
+        """Keep a file that was written to a draft. Raises UnfitFile, and drops it, where its content is another."""
         found = manifest.digest_of(regular(str(draft)))
         if found != sha256:
             draft.unlink(missing_ok=True)
-            raise Unfit(f"it has the digest {found}, not {sha256}")
+            raise UnfitFile(f"it has the digest {found}, not {sha256}")
         draft.chmod(0o444)
         os.utime(draft, ns=(UNTOUCHED_NS, UNTOUCHED_NS))
         target = self.path(sha256)
@@ -110,7 +110,7 @@ class ContentStore:
         return sha256
 
     def put_file(self, folder: Folder, path: str, sha256: str, size: int) -> None:
-        """Copy a file of which digest and size are known. Raises Unfit where it has changed since."""
+        """Copy a file of which digest and size are known. Raises UnfitFile where it has changed since."""
         if self.has(sha256):
             return
         draft = self.draft()
@@ -125,7 +125,7 @@ class ContentStore:
         finally:
             draft.unlink(missing_ok=True)
 
-    def put(self, folder: Folder, name: str, found: Manifest) -> str:
+    def put(self, folder: Folder, name: str, found: FolderManifest) -> str:
         """Keep all files of a manifest of what lies under a name in a folder; answers the root's digest."""
         self.make_room(found.size)
         root = found.digest
@@ -137,7 +137,7 @@ class ContentStore:
             self.complete(root, "tree")
         return root
 
-    def put_folder(self, path: Path, found: Manifest) -> str:
+    def put_folder(self, path: Path, found: FolderManifest) -> str:
         """:meth:`put`, for a path that only we can change."""
         with Folder(str(path.parent)) as folder:
             return self.put(folder, path.name, found)
@@ -204,7 +204,7 @@ class ContentStore:
 
     # -- what is handed out
 
-    def lay_out(self, entries: list[Entry], folder: Path) -> None:
+    def lay_out(self, entries: list[ManifestEntry], folder: Path) -> None:
         """Put files into a folder under their names: links to what is kept where possible, never to be written to."""
         for entry in entries:
             target = folder / entry.path

@@ -20,16 +20,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agents.decode import Shape, Undecodable, digits
+from agents.decode import BoundedDecoder, Undecodable, digits
 from agents.ends import clause
-from agents.isolation.beneath import OWN, Folder, Rights
+from agents.isolation.beneath import OWN, FileRights, Folder
 from agents.link.server import Channel, Server, ServerRefused, is_loopback
 from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
 from agents.runtimes import Unlaunchable
 from agents.storage import manifest
 from agents.storage.certificate import PIN, PinnedConnection
 from agents.storage.content_store import ContentStore, Full
-from agents.storage.manifest import PIECE, Unfit
+from agents.storage.manifest import PIECE, UnfitFile
 
 log = logging.getLogger("switchyard.agent")
 PATIENCE_S: Final = 3600.0
@@ -38,7 +38,7 @@ _TRIES: Final = 3
 # A transfer of less says more of the way there than of its width.
 TELLING_BYTES: Final = 16 << 20
 MOST_TOLD: Final = 256
-_sources = Shape[Sources](Sources)
+_sources = BoundedDecoder[Sources](Sources)
 
 
 class Unfetched(Unlaunchable):
@@ -53,7 +53,7 @@ class Fetcher:
     """
 
     def __init__(
-        self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN, plain: bool = False
+        self, server: Server, store: ContentStore, readable: list[Path], rights: FileRights = OWN, plain: bool = False
     ) -> None:
         self.server, self.store, self.readable, self.rights = server, store, readable, rights
         self.plain = plain
@@ -70,7 +70,7 @@ class Fetcher:
                 return
             try:
                 self._fetch(wanted, rank, size, cancelled)
-            except (Unfit, Full, OSError, http.client.HTTPException, ValueError) as error:
+            except (UnfitFile, Full, OSError, http.client.HTTPException, ValueError) as error:
                 raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
 
@@ -83,15 +83,15 @@ class Fetcher:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if cancelled():
-                raise Unfit("it is not wanted any more")
+                raise UnfitFile("it is not wanted any more")
             told = self._sources(wanted.digest, failed)
             if told.refused:
-                raise Unfit(told.refused)
+                raise UnfitFile(told.refused)
             for peer in told.peers:
                 try:
                     self._from_peer(wanted, peer, rank, size)
                     return
-                except (OSError, http.client.HTTPException, Unfit) as error:
+                except (OSError, http.client.HTTPException, UnfitFile) as error:
                     log.info("input %s did not come from node %s: %s", wanted.name, peer.node, error)
                     failed.append(peer.node)
             if told.is_appointed:
@@ -99,7 +99,7 @@ class Fetcher:
                 return
             if not told.peers:
                 time.sleep(told.wait_s)
-        raise Unfit("no node had it, and none could load its source, for an hour")
+        raise UnfitFile("no node had it, and none could load its source, for an hour")
 
     def _sources(self, digest: str, failed: list[str]) -> Sources:
         channel = Channel(self.server)
@@ -108,7 +108,7 @@ class Fetcher:
             return _sources.read(channel.call("POST", SOURCES_PATH, body))
         except ServerRefused as error:
             if error.status < 500:
-                raise Unfit(f"the control plane does not let this node have it ({error.status})") from error
+                raise UnfitFile(f"the control plane does not let this node have it ({error.status})") from error
             return Sources(wait_s=2.0)
         except (OSError, http.client.HTTPException, Undecodable):
             return Sources(wait_s=2.0)
@@ -151,7 +151,7 @@ class Fetcher:
             draft.unlink(missing_ok=True)
 
     def download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
-        """Go on with a file where its draft ends. Raises OSError, HTTPException, Unfit or Full."""
+        """Go on with a file where its draft ends. Raises OSError, HTTPException, UnfitFile or Full."""
         start = draft.stat().st_size if draft.exists() else 0
         connection = self._to(peer)
         path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
@@ -159,11 +159,11 @@ class Fetcher:
             connection.request("GET", path, headers={"Range": f"bytes={start}-"} if start else {})
             answer = connection.getresponse()
             if answer.status not in (200, 206):
-                raise Unfit(f"it answered {answer.status}")
+                raise UnfitFile(f"it answered {answer.status}")
             before = start if answer.status == 206 else 0
             promised = digits(answer.headers.get("Content-Length") or "")
             if promised is None or answer.chunked or (size is not None and before + promised != size):
-                raise Unfit("it does not say how long its answer is, or another length than there should be")
+                raise UnfitFile("it does not say how long its answer is, or another length than there should be")
             if size is None:
                 self.store.make_room(promised)
             began = time.monotonic()
@@ -184,7 +184,7 @@ class Fetcher:
             return PinnedConnection(peer.url)
         if parts.scheme == "http" and (self.plain or is_loopback(parts.hostname or "")):
             return _connection(peer.url)
-        raise Unfit("it serves without encryption, which --peers-plain would allow")
+        raise UnfitFile("it serves without encryption, which --peers-plain would allow")
 
     # -- from its source
 
@@ -205,24 +205,26 @@ class Fetcher:
     def _from_url(self, wanted: Input, go_on: Callable[[], None]) -> None:
         parts = urlsplit(wanted.source)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            raise Unfit("its source is plain HTTP on another host; use https://")
+            raise UnfitFile("its source is plain HTTP on another host; use https://")
         connection = _connection(wanted.source)
         draft = self.store.draft()
         try:
             connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/")
             answer = connection.getresponse()
             if answer.status != 200:
-                raise Unfit(f"its source answered {answer.status}; redirects are not followed")
+                raise UnfitFile(f"its source answered {answer.status}; redirects are not followed")
             self.store.make_room(digits(answer.headers.get("Content-Length") or "0") or 0)
             with draft.open("wb") as file:
                 while piece := answer.read(PIECE):
                     file.write(piece)
                     if file.tell() > self.store.cap_bytes:
-                        raise Unfit(f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps")
+                        raise UnfitFile(
+                            f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps"
+                        )
                     go_on()
             self.store.take(draft, wanted.digest)
-        except Unfit as error:
-            raise Unfit(f"{wanted.source}: {error}") from error
+        except UnfitFile as error:
+            raise UnfitFile(f"{wanted.source}: {error}") from error
         finally:
             draft.unlink(missing_ok=True)
             connection.close()
@@ -233,7 +235,7 @@ class Fetcher:
         above = next((folder for folder in self.readable if path == folder or folder in path.parents), None)
         if above is None:
             allowed = ", ".join(str(folder) for folder in self.readable) or "none"
-            raise Unfit(f"{wanted.source} lies in no folder that this node may read inputs from (there: {allowed})")
+            raise UnfitFile(f"{wanted.source} lies in no folder that this node may read inputs from (there: {allowed})")
         name = path.relative_to(above).as_posix() if path != above else ""
         with Folder(str(above), self.rights) as folder:
             if wanted.kind == "file":
@@ -241,14 +243,14 @@ class Fetcher:
                 self.store.make_room(size)
                 try:
                     self.store.put_file(folder, name, wanted.digest, size)
-                except Unfit as error:
-                    raise Unfit(f"{wanted.source} has changed: {error}") from error
+                except UnfitFile as error:
+                    raise UnfitFile(f"{wanted.source} has changed: {error}") from error
                 self.store.complete(wanted.digest, "file")
                 return
             found = manifest.of(folder, name)
             go_on()
             if found.digest != wanted.digest:
-                raise Unfit(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
+                raise UnfitFile(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
             self.store.put(folder, name, found)
 
 

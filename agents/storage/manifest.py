@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import Shape, Undecodable, path_text
+from agents.decode import BoundedDecoder, Undecodable, path_text
 from agents.ends import Refusal
 from agents.isolation.beneath import Folder, regular
 from agents.protocol import Counter, Name
@@ -26,11 +26,11 @@ MOST_BYTES: Final = 64 << 20
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Unfit(Refusal):
+class UnfitFile(Refusal):
     """The file or folder cannot be kept by digest."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
     """One file of a folder; ``path`` is relative, with ``/`` between its steps, and leads nowhere else."""
 
     path: Annotated[str, msgspec.Meta(max_length=4_096)]
@@ -39,10 +39,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     executable: bool = False
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class FolderManifest(msgspec.Struct, frozen=True):
     """What a folder holds, in the order of the paths; or a single file under its own name."""
 
-    files: Annotated[list[Entry], msgspec.Meta(max_length=MAX_FILES)]
+    files: Annotated[list[ManifestEntry], msgspec.Meta(max_length=MAX_FILES)]
     is_file: bool = False
 
     def encode(self) -> bytes:
@@ -57,30 +57,30 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(entry.size for entry in self.files)
 
 
-_manifests = Shape[Manifest](Manifest)
+_manifests = BoundedDecoder[FolderManifest](FolderManifest)
 
 
-def decode(content: bytes) -> Manifest:
-    """A manifest from the wire. Raises Unfit for one with a path that would leave its folder."""
+def decode(content: bytes) -> FolderManifest:
+    """A manifest from the wire. Raises UnfitFile for one with a path that would leave its folder."""
     try:
         found = _manifests.read(content)
     except Undecodable as error:
-        raise Unfit(f"what arrived is no manifest: {error}") from error
+        raise UnfitFile(f"what arrived is no manifest: {error}") from error
     for entry in found.files:
         steps = entry.path.split("/")
         if not entry.path or any(step in ("", ".", "..") or "\0" in step for step in steps):
-            raise Unfit(f"a manifest names {entry.path!r}, which does not stay in its folder")
+            raise UnfitFile(f"a manifest names {entry.path!r}, which does not stay in its folder")
         if not DIGEST.fullmatch(entry.sha256) or entry.size < 0:
-            raise Unfit(f"a manifest gives {entry.path!r} no digest or size")
+            raise UnfitFile(f"a manifest gives {entry.path!r} no digest or size")
     return found
 
 
-def read(path: Path) -> Manifest:
-    """:func:`decode`, of a file. Raises OSError, and Unfit also where it is longer than any manifest."""
+def read(path: Path) -> FolderManifest:
+    """:func:`decode`, of a file. Raises OSError, and UnfitFile also where it is longer than any manifest."""
     with open(regular(str(path)), "rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise Unfit(f"what arrived is no manifest: it has more than {MOST_BYTES >> 20} MiB")
+        raise UnfitFile(f"what arrived is no manifest: it has more than {MOST_BYTES >> 20} MiB")
     return decode(content)
 
 
@@ -93,14 +93,14 @@ def digest_of(descriptor: int) -> str:
     return digest.hexdigest()
 
 
-def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
-    """What lies under a name in a folder: a folder, or a single file as a folder of one. Raises OSError, Unfit.
+def of(folder: Folder, name: str, most_bytes: int | None = None) -> FolderManifest:
+    """What lies under a name in a folder: a folder, or a single file as a folder of one. Raises OSError, UnfitFile.
 
     Links are left out: what they lead to may be anybody's. ``most_bytes`` is checked before anything is read.
     """
     status = folder.status(name)
     if stat.S_ISLNK(status.st_mode):
-        raise Unfit(f"{folder.path}/{name} is a link")
+        raise UnfitFile(f"{folder.path}/{name} is a link")
     if stat.S_ISREG(status.st_mode):
         above = name.rpartition("/")[0]
         found = [(name, status)]
@@ -110,31 +110,31 @@ def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
         for each in folder.walk(name, most=MAX_FILES + 1):
             found.append(each)
             if len(found) > MAX_FILES:
-                raise Unfit(f"it holds more than {MAX_FILES} files; pack them into fewer")
+                raise UnfitFile(f"it holds more than {MAX_FILES} files; pack them into fewer")
     else:
-        raise Unfit(f"{folder.path}/{name} is neither a file nor a folder")
+        raise UnfitFile(f"{folder.path}/{name} is neither a file nor a folder")
     size = sum(each.st_size for _, each in found)
     if most_bytes is not None and size > most_bytes:
-        raise Unfit(f"it has {size} bytes, and this node keeps {most_bytes} at most")
+        raise UnfitFile(f"it has {size} bytes, and this node keeps {most_bytes} at most")
     start = len(above) + 1 if above else 0
     if odd := next((path for path, _ in found if not path_text(path)), None):
-        raise Unfit(f"it holds a file whose name is no UTF-8 text: {ascii(odd)[:200]}")
+        raise UnfitFile(f"it holds a file whose name is no UTF-8 text: {ascii(odd)[:200]}")
     entries = [
-        Entry(path[start:], each.st_size, digest_of(folder.open(path)), bool(each.st_mode & 0o100))
+        ManifestEntry(path[start:], each.st_size, digest_of(folder.open(path)), bool(each.st_mode & 0o100))
         for path, each in found
     ]
-    return Manifest(sorted(entries, key=lambda entry: entry.path), is_file=stat.S_ISREG(status.st_mode))
+    return FolderManifest(sorted(entries, key=lambda entry: entry.path), is_file=stat.S_ISREG(status.st_mode))
 
 
-def of_path(path: Path) -> Manifest:
+def of_path(path: Path) -> FolderManifest:
     """:func:`of`, for a path that only we can change."""
     try:
         with Folder(str(path.parent)) as folder:
             return of(folder, path.name)
     except FileNotFoundError:
-        raise Unfit(f"nothing lies at {path}") from None
+        raise UnfitFile(f"nothing lies at {path}") from None
 
 
-def share(manifest: Manifest, rank: int, size: int) -> list[Entry]:
+def share(manifest: FolderManifest, rank: int, size: int) -> list[ManifestEntry]:
     """The files of one rank of ``size``: every file belongs to exactly one, and their number differs by one at most."""
     return manifest.files[rank :: max(1, size)]

@@ -17,16 +17,16 @@ from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.ends import clause
 from agents.isolation import beneath
-from agents.isolation.beneath import Folder, Rights
+from agents.isolation.beneath import FileRights, Folder
 from agents.patience import within
 from agents.protocol import Code, Input, Kept, Name, Output, PartSpec, Text
 from agents.storage import manifest
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher, Unfetched
-from agents.storage.manifest import Manifest, Unfit
+from agents.storage.manifest import FolderManifest, UnfitFile
 from agents.storage.peers import Keys, PeerServer
 from agents.supervisor.record import write_whole
 
@@ -54,7 +54,7 @@ class Left(msgspec.Struct, frozen=True):
     outputs: Annotated[list[Output], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
 
 
-_staged, _left = Shape[Staged](Staged), Shape[Left](Left)
+_staged, _left = BoundedDecoder[Staged](Staged), BoundedDecoder[Left](Left)
 
 
 class Staging:
@@ -100,7 +100,7 @@ class Staging:
             if not wanted.path:
                 self.fetcher.fetch(wanted, spec.rank, len(spec.nodes), cancelled)
 
-    def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str, rights: Rights) -> None:
+    def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str, rights: FileRights) -> None:
         """Show a part its inputs under ``inputs`` of its scratch folder, and note what it uses and will leave.
 
         ``shared`` is the folder with the outputs of all stages where the pool shares a disk; they are shown too. What
@@ -144,7 +144,7 @@ class Staging:
         self.store.lay_out(entries, target.parent if whole.is_file else target)
 
     @staticmethod
-    def _link_the_rest(shared: str, folder: Path, rights: Rights) -> None:
+    def _link_the_rest(shared: str, folder: Path, rights: FileRights) -> None:
         """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
         with contextlib.suppress(OSError), Folder(shared, rights) as there:
             for name, _ in there.entries(most=manifest.MAX_FILES):
@@ -168,24 +168,25 @@ class Staging:
         return bool((_staged.find(f"{run_folder}/{NOTE}") or Staged()).outputs)
 
     def keep_outputs(self, run_folder: str) -> list[Output]:
-        """Take what a part that completed has left. Blocks. Raises Unfit with a sentence where something is missing."""
+        """Take what a part that completed has left. Blocks. Raises UnfitFile with a sentence where something is
+        missing."""
         told = _staged.find(f"{run_folder}/{NOTE}") or Staged()
         found: list[Output] = []
         # A note of before names nobody: then it was the one user of all stages.
-        rights = Rights(told.uid, told.gid) if told.uid is not None else self.fetcher.rights
+        rights = FileRights(told.uid, told.gid) if told.uid is not None else self.fetcher.rights
         for name in told.outputs:
             try:
                 what = self._keep(told.output_dir, name, told.is_shared, rights)
-            except (Unfit, Full) as error:
-                raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
+            except (UnfitFile, Full) as error:
+                raise UnfitFile(clause("OutputNotKept", name=name, error=str(error))) from error
             except OSError as error:
-                raise Unfit(clause("OutputNotRead", name=name, error=error.strerror or str(error))) from error
+                raise UnfitFile(clause("OutputNotRead", name=name, error=error.strerror or str(error))) from error
             found.append(Output(name, what.digest, what.size, len(what.files)))
         write_whole(f"{run_folder}/{LEFT}", {"outputs": msgspec.to_builtins(found)}, sync=True)
         self.changed()
         return found
 
-    def _keep(self, output_dir: str, name: str, is_shared: bool, rights: Rights) -> Manifest:
+    def _keep(self, output_dir: str, name: str, is_shared: bool, rights: FileRights) -> FolderManifest:
         """Tell one output by digest, and take it into the content store where its pool shares no disk."""
         try:
             with Folder(output_dir, rights) as folder:
@@ -194,7 +195,7 @@ class Staging:
                     self.store.put(folder, name, what)
                 return what
         except FileNotFoundError:
-            raise Unfit(f"nothing lies at {output_dir}/{name}") from None
+            raise UnfitFile(f"nothing lies at {output_dir}/{name}") from None
 
     async def left_by(self, run_folder: str) -> list[Output]:
         """:meth:`keep_outputs` off the loop."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agents.decode import Undecodable, parse
-from agents.isolation.beneath import OWN, Folder, Rights
+from agents.isolation.beneath import OWN, FileRights, Folder
 
 MAX_DEPTH: Final = 12
 MAX_FILES: Final = 50_000
@@ -110,7 +110,7 @@ def _split(path: str) -> tuple[str, str]:
     return folder, name
 
 
-def look(root: str, rights: Rights = OWN) -> Tree:
+def look(root: str, rights: FileRights = OWN) -> Tree:
     """The folder as it is now; an empty one where there is none. At most MAX_FILES files, MAX_DEPTH folders deep."""
 
     def read(path: str, offset: int, length: int) -> bytes:

@@ -33,19 +33,20 @@ _MAX_TIME = 1 << 33
 Steps = tuple[str, ...]
 
 
-class Refused(Exception):
+class UnpackRefused(Exception):
     """The bundle holds what is not unpacked; the text says what."""
 
 
 def steps_of(name: str) -> Steps:
-    """The steps of a path from the folder; a leading slash does not count. Raises Refused for one that leads out."""
+    """The steps of a path from the folder; a leading slash does not count. Raises UnpackRefused for one that
+    leads out."""
     found = tuple(step for step in name.split("/") if step not in ("", "."))
     if ".." in found:
-        raise Refused(f"{name[:200]!r} would lie outside of the folder")
+        raise UnpackRefused(f"{name[:200]!r} would lie outside of the folder")
     if len(found) > MAX_DEPTH or len(name) > _MAX_PATH:
-        raise Refused(f"{name[:200]!r} is too long or lies more than {MAX_DEPTH} folders deep")
+        raise UnpackRefused(f"{name[:200]!r} is too long or lies more than {MAX_DEPTH} folders deep")
     if any("\0" in step or len(os.fsencode(step)) > 255 for step in found):
-        raise Refused(f"{name[:200]!r} is no name of a file")
+        raise UnpackRefused(f"{name[:200]!r} is no name of a file")
     return found
 
 
@@ -59,10 +60,10 @@ class Unpacking:
         self.links: dict[Steps, str] = {}
 
     def take(self, archive: tarfile.TarFile) -> None:
-        """Unpack every entry. Raises Refused, or OSError; what was written before stays."""
+        """Unpack every entry. Raises UnpackRefused, or OSError; what was written before stays."""
         for count, entry in enumerate(archive):
             if count >= MOST_ENTRIES:
-                raise Refused(f"it holds more than {MOST_ENTRIES:,} entries")
+                raise UnpackRefused(f"it holds more than {MOST_ENTRIES:,} entries")
             self._take(archive, entry)
         for steps, target in self.links.items():
             self._link(steps, target)
@@ -72,7 +73,7 @@ class Unpacking:
         if entry.isdir():
             os.close(self._folder(steps, (entry.mode & 0o755) | 0o700))
         elif not steps:
-            raise Refused("an entry that is no folder has no name")
+            raise UnpackRefused("an entry that is no folder has no name")
         elif entry.issym():
             self.links[steps] = entry.linkname
         elif entry.islnk():
@@ -80,7 +81,7 @@ class Unpacking:
         elif entry.isreg():
             self._file(archive, entry, steps)
         else:
-            raise Refused(f"{entry.name[:200]!r} is neither a file, a folder nor a link")
+            raise UnpackRefused(f"{entry.name[:200]!r} is neither a file, a folder nor a link")
 
     def _folder(self, steps: Steps, mode: int = 0o755) -> int:
         """A handle of a folder, which is made where it is missing, as is what leads to it."""
@@ -114,10 +115,10 @@ class Unpacking:
     def _file(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, steps: Steps) -> None:
         self.bytes += entry.size
         if entry.size < 0 or self.bytes > MOST_BYTES:
-            raise Refused(f"it unpacks to more than {MOST_BYTES >> 30} GiB")
+            raise UnpackRefused(f"it unpacks to more than {MOST_BYTES >> 30} GiB")
         content = archive.extractfile(entry)
         if content is None:
-            raise Refused(f"{entry.name[:200]!r} has no content")
+            raise UnpackRefused(f"{entry.name[:200]!r} has no content")
         folder = self._place(steps)
         try:
             file = os.open(steps[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
@@ -135,7 +136,7 @@ class Unpacking:
 
     def _hard_link(self, steps: Steps, target: Steps) -> None:
         if target not in self.files:
-            raise Refused(f"{'/'.join(steps)[:200]!r} links to what is no file of the bundle before it")
+            raise UnpackRefused(f"{'/'.join(steps)[:200]!r} links to what is no file of the bundle before it")
         if target == steps:
             return
         source = self._folder(target[:-1])
@@ -152,25 +153,25 @@ class Unpacking:
     def _link(self, steps: Steps, target: str) -> None:
         name = "/".join(steps)[:200]
         if not target or "\0" in target or target.startswith("/") or len(target) > _MAX_PATH:
-            raise Refused(f"{name!r} links to {target[:200]!r}, which is no path from where it lies")
+            raise UnpackRefused(f"{name!r} links to {target[:200]!r}, which is no path from where it lies")
         checked = self._checked(name, steps[:-1], target)
         folder = self._folder(steps[:-1])
         try:
             os.symlink(checked, steps[-1], dir_fd=folder)
         except FileExistsError:
-            raise Refused(f"{name!r} is there twice, once as a link") from None
+            raise UnpackRefused(f"{name!r} is there twice, once as a link") from None
         finally:
             os.close(folder)
 
     def _checked(self, name: str, start: Steps, target: str) -> str:
-        """The target, made of the steps that were looked at. Raises Refused where the link leads out: it may go up
-        through real folders only, never from behind a link."""
+        """The target, made of the steps that were looked at. Raises UnpackRefused where the link leads out: it may go
+        up through real folders only, never from behind a link."""
         here, beyond_link = list(start), False
         taken = [step for step in target.split("/") if step not in ("", ".")]
         for step in taken:
             if step == "..":
                 if beyond_link or not here:
-                    raise Refused(f"{name!r} links to {target[:200]!r}, which leads out of the folder")
+                    raise UnpackRefused(f"{name!r} links to {target[:200]!r}, which leads out of the folder")
                 here.pop()
                 continue
             here.append(step)
@@ -189,7 +190,7 @@ def main(folder: int, uid: str, gid: str) -> int:
         os.umask(0o022)
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r:*") as archive:
             Unpacking(folder).take(archive)
-    except Refused as error:
+    except UnpackRefused as error:
         said = str(error)
     except OSError as error:
         said = os.strerror(error.errno) if error.errno else str(error)

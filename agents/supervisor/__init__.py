@@ -1,1 +1,2 @@
-"""The process beside each task: started by a small fork server, it watches, stops and writes down the end."""
+"""The supervisor process of each task: forked by a small server, it starts, watches and stops the task and records
+its end."""

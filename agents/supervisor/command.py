@@ -1,6 +1,6 @@
-"""In the forked child: become the user's command, with its user, limits, folder and environment.
+"""Turns the forked child into the user's command: sets user, limits, folder and environment, then executes it.
 
-Standard library only: the shim imports it. Nothing of the job's environment is in effect before the last step, exec.
+Standard library only: the shim imports it. Nothing of the job's environment takes effect before the last step, exec.
 """
 
 import errno
@@ -8,7 +8,7 @@ import os
 import resource
 
 from agents.ends import clause
-from agents.isolation.beneath import Rights, make
+from agents.isolation.beneath import FileRights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
 from agents.isolation.view import enter, join
 from agents.supervisor import procfs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def drop(uid: int, gid: int, groups: list[int]) -> None:
-    """Become another user for good, and make sure of it."""
+    """Become another user permanently, and verify it."""
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -38,9 +38,10 @@ def drop(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def candidates(command: str, env: dict[str, str]) -> list[str]:
-    """Where to look for a command: the path it is, or all places of PATH that seem to have it.
+    """Return where to look for a command: its path, or all places of PATH that seem to have it.
 
-    A place is left out only when it surely has nothing of that name; what its user may execute shows when it is tried.
+    A place is left out only if it certainly has nothing of that name. Whether the user may execute it shows when it is
+    tried.
     """
     if "/" in command:
         return [command]
@@ -59,7 +60,8 @@ def candidates(command: str, env: dict[str, str]) -> list[str]:
 
 
 def _be_nice(nice: int) -> None:
-    """Take the share of cores that the priority gives; without the right to more than others, be as the others."""
+    """Set the nice value for the priority's share of cores; without the right to lower it, use that of other
+    processes."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     except OSError:
@@ -75,14 +77,14 @@ def run_command(
     shim: int,
     given: int | None = None,
 ) -> None:
-    """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
+    """In the child: become the command. Never returns; an error is sent through the pipe ``word``, for :func:`refused`.
 
-    ``given`` is its input, and its terminal where it is one; without it there is none.
+    ``given`` is the command's input, and its terminal if it is one; without it there is none.
 
-    It makes the job's folders first, and looks for the command last: either may wait long for a disk, so whether the
-    lease is over by then is looked at when nothing is left to do but exec.
+    Makes the job's folders first and looks for the command last: either may wait long for a disk, so the lease is
+    checked when only exec is left.
 
-    Every page of memory touched here is copied first, so whatever can be done once, the fork server has done.
+    Every memory page touched here is copied first, so whatever can be done once was done in the fork server.
     """
     step: Clause | None = clause("ProcessUnprepared")
     try:
@@ -101,7 +103,7 @@ def run_command(
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
             _be_nice(order["nice"])
-        rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        rights = FileRights(order.get("uid"), order.get("gid"), order.get("groups", ()))
         for path in order.get("folders", ()):
             step = clause("FolderNotMade", folder=path)
             make(path, rights)
@@ -139,7 +141,7 @@ def _is_over(order: dict, lease_until: float) -> bool:  # type: ignore[type-arg]
 
 
 def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
-    """``execvpe`` that imports nothing: the user who is now in charge may not be able to read our Python."""
+    """Do what ``execvpe`` does without importing anything: the new user may not be able to read our Python files."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)
     failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -176,7 +178,7 @@ def _refusal(order: dict, step: "Clause | None", error: BaseException) -> "Claus
 
 
 def refused(word: bytes) -> "Clause":
-    """What the child said of why it could not become the command."""
+    """Return why the child could not become the command, from what it sent."""
     try:
         code, params = loads(word)
     except (ValueError, TypeError):  # it was cut short

@@ -1,8 +1,8 @@
-"""Keeps one container for its shim: pulls the image, creates, starts, signals and removes, and says how it ended.
+"""Runs one container for its shim: pulls the image, creates, starts, signals and removes it, and records how it ended.
 
-The shim supervises this program as it does any command, and the container's output is this program's output. It knows
-no engine: the command lines lie in ``container.json`` of the part's folder, what it tells lies in
-``container-state.json``. Standard library only, one thread: signals are waited for, never caught in the middle.
+The shim supervises this program like any command, and the container's output is this program's output. It knows no
+container engine: the command lines are in ``container.json`` of the part's folder, and what it reports is in
+``container-state.json``. Standard library only, one thread: signals are waited for and never interrupt.
 """
 
 import os
@@ -34,7 +34,7 @@ _LAST_WORDS_BYTES = 4096
 
 
 class Stopped(Exception):
-    """A stop came before the container ran."""
+    """Raised if a stop came before the container ran."""
 
 
 class ContainerMonitor:
@@ -50,7 +50,7 @@ class ContainerMonitor:
         self.remove_at: float | None = None
 
     def _tell(self, **news: object) -> None:
-        """Write down how far it is; an end is written in the end, also on a disk that is full for now."""
+        """Write the state file; the end is written at last even if the disk is full for a while."""
         self.state.update(news)
         while True:
             try:
@@ -75,7 +75,7 @@ class ContainerMonitor:
             os.close(bell)
 
     def live(self) -> int:
-        """Answers the code to exit with."""
+        """Run the container to its end; return the exit code of this program."""
         # Engines and their monitors leave files where they are started: not among the job's.
         os.chdir(self.folder)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*HEARD, signal.SIGCHLD})
@@ -100,7 +100,7 @@ class ContainerMonitor:
         return self._end(code)
 
     def _make_ready(self) -> "Clause | None":
-        """Image and container; answers why when there will be none."""
+        """Prepare image and container; return an error if there will be none."""
         image, engine = self.plan["image"], self.plan["engine"]
         self._tell(substate=f"looks for image {image}")
         if self._step("exists"):
@@ -118,7 +118,8 @@ class ContainerMonitor:
         return None
 
     def _look_at_lease(self) -> None:
-        """Start nothing once the lease is over. The shim sees that too, and says to end. Raises Stopped."""
+        """Raise Stopped if the lease is over, so that nothing is started. The shim checks the lease too, and stops
+        the part."""
         order = ordered(self.folder)
         lease_s, until = order.get("lease_s"), order.get("lease_until")
         if lease_s is None or until is None:
@@ -139,7 +140,7 @@ class ContainerMonitor:
             os.close(nothing)
 
     def _logged(self, words: list[str]) -> int:
-        """Start a line whose output is the engine's talk and not the job's."""
+        """Start a command line of the engine whose output is not the job's."""
         try:
             log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError:
@@ -153,7 +154,7 @@ class ContainerMonitor:
             os.close(log)
 
     def _step(self, name: str) -> int:
-        """Run one line to its end and answer its code. Raises Stopped when a stop comes first."""
+        """Run one command line and return its exit code. Raises Stopped if a stop comes first."""
         pid = self._logged(self.lines[name])
         if not pid:
             return 127
@@ -170,7 +171,7 @@ class ContainerMonitor:
                 raise Stopped
 
     def _quiet(self, name: str, *more: str) -> int:
-        """Run a short line, come what may, and answer its code."""
+        """Run a short command line, ignoring stops, and return its exit code."""
         if not self.lines[name]:
             return 0
         pid = self._logged([*self.lines[name], *more])
@@ -204,7 +205,8 @@ class ContainerMonitor:
         return 60.0 if self.remove_at is None else max(0.01, self.remove_at - time.monotonic())
 
     def _pass_on(self, pid: int) -> None:
-        """Give the container what this process was given; one that is not up yet gets it when it is."""
+        """Forward the signals that this process got to the container; one that does not run yet gets them when it
+        does."""
         while self.unsent:
             number = self.unsent[0]
             if number == signal.SIGTERM:
@@ -216,7 +218,8 @@ class ContainerMonitor:
             self.unsent.pop(0)
 
     def _give_notice(self) -> None:
-        """Show the stop notice inside, and see to it that a daemon's container is gone before the shim loses sight."""
+        """Show the stop notice inside the container, and make sure that a daemon's container is removed if the shim
+        is killed."""
         notice = read_whole(self.plan["notice"]) or {}
         try:
             write_whole(self.plan["told"], notice, mode=0o644)
@@ -248,7 +251,7 @@ class ContainerMonitor:
         return code
 
     def _ask_state(self) -> list[str]:
-        """What the engine says of the ended container; empty when it says nothing that can be read."""
+        """Return the engine's state of the ended container; empty if it cannot be read."""
         if not self.lines["state"]:
             return []
         reader, writer = os.pipe()
@@ -273,11 +276,11 @@ class ContainerMonitor:
         return _last_line(self.log) or "it said nothing"
 
     def _init_refused(self) -> bool:
-        """Tells whether the engine's own init (catatonit, tini) ended because it could not execute the command."""
+        """Return whether the engine's own init (catatonit, tini) ended because it could not execute the command."""
         return any(words in self._words_of_start() for words in ("failed to exec pid1:", "[FATAL tini ("))
 
     def _words_of_start(self) -> str:
-        """The engine's last line among the command's errors; the shim writes them down, a moment later."""
+        """Return the engine's last line in the command's error output, which the shim writes with a short delay."""
         for _ in range(20):
             if words := _last_line(os.path.join(self.folder, f"{self.plan['rank']}.err")):
                 return words
@@ -329,7 +332,7 @@ def _ended_within(pid: int, patience_s: float) -> int | None:
 
 
 def run(folder: str) -> int:
-    """Keep the container that ``folder`` describes."""
+    """Run the container that ``folder`` describes."""
     plan = planned(folder)
     if plan is None:
         end = {"cause": "LAUNCH_FAILED", **told_by(clause("ContainerUnplanned"))}

@@ -1,4 +1,4 @@
-"""Removes a container that outlived its monitor. Standard library only: the shim does it, with no agent's help."""
+"""Removes a container that outlived its monitor. Standard library only: the shim does it without the agent."""
 
 import os
 import time
@@ -12,7 +12,7 @@ LINES = ("exists", "pull", "create", "start", "signal", "state", "remove", "pid"
 
 
 def is_gone(folder: str) -> bool:
-    """Have the container of a part removed, if it has one that its monitor left; False when it is still there."""
+    """Remove the container of a part if its monitor left one; return False if it is still there."""
     plan = planned(folder)
     told = read_whole(f"{folder}/container-state.json") or {}
     if plan is None or ("end" in told and not told.get("stays")) or not plan["lines"]["remove"]:
@@ -27,7 +27,7 @@ def is_gone(folder: str) -> bool:
 
 
 def planned(folder: str) -> dict | None:  # type: ignore[type-arg]
-    """The plan of a part's container; None where it has none, or what lies there is none."""
+    """Return the container's configuration from the part's folder; None if there is none, or it is invalid."""
     plan = read_whole(f"{folder}/container.json")
     if plan is None:
         return None
@@ -47,7 +47,8 @@ def _is_words(value: object) -> bool:
 
 
 def _asked(plan: dict, line: str) -> int:  # type: ignore[type-arg]
-    """Run a line of the engine and answer its code; one that takes too long is killed, and has failed."""
+    """Run a command line of the engine and return its exit code; one that takes too long is killed and counts as
+    failed."""
     words = plan["lines"][line]
     nothing = os.open("/dev/null", os.O_RDWR)
     try:

@@ -1,5 +1,5 @@
-"""The agent's end of the fork server: starts it, starts it again when it dies, and hands it folders to fork shims
-for."""
+"""The agent's side of the fork server: starts it, restarts it when it dies, and sends it the folders of parts to
+start."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PROGRAM = (
 
 
 class ForkClient:
-    """One fork server process. It gets a fixed environment: nothing of a job ever reaches it.
+    """One fork server process. It gets a fixed environment, so nothing of a job reaches it.
 
-    ``on_refusal(folder, reason)`` is called when a fork failed. When the fork server died, folders may have been lost
-    with it: the executor asks again for what nobody took, which is harmless, for a part can be taken only once.
+    ``on_refusal(folder, reason)`` is called when a fork failed. When the fork server dies, requests may be lost with
+    it: the executor repeats requests that nobody took, which is safe because a part can be taken only once.
     """
 
     def __init__(self, log: Path) -> None:
@@ -55,7 +55,7 @@ class ForkClient:
         asyncio.get_running_loop().add_reader(ours, self._read)
 
     def fork(self, folder: Path) -> None:
-        """Ask for a shim. Never blocks; all that is asked for in one turn of the loop goes in one piece."""
+        """Request a shim. Never blocks; all requests of one turn of the event loop are sent together."""
         if self._socket is None:
             return
         if not self._queue:
@@ -63,7 +63,7 @@ class ForkClient:
         self._queue.append(os.fsencode(folder) + b"\n")
 
     def _write(self) -> None:
-        """Send what is queued; what does not fit into the socket follows when there is room."""
+        """Send what is queued; what does not fit into the socket's buffer is sent when there is space."""
         if self._socket is None:
             return
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class ForkClient:
             self.on_refusal(os.fsdecode(folder), reason.decode(errors="replace"))
 
     def close(self) -> None:
-        """Let the fork server go; the shims stay."""
+        """Close the connection, which ends the fork server; shims continue."""
         if self._socket is not None:
             self._write()
             loop = asyncio.get_running_loop()

@@ -1,12 +1,12 @@
-"""The fork server: a tiny warm process that gives each part a shim: one that has nothing left to do, else a new fork.
+"""The fork server: a small warm process that gives each part a shim, an idle one if there is one, else a new fork.
 
-A fresh interpreter costs twelve milliseconds of the processor. A fork costs five, nearly all of them for the copies of
-pages that the child touches first; a shim that has already seen a part to its end has made those copies, and costs one.
-It serves one part at a time all the same, so what a part can do to its shim it does to itself alone.
+Starting a fresh interpreter costs 12 ms of CPU time. A fork costs 5 ms, mostly for copying the pages that the child
+touches first; an idle shim has made these copies already and costs 1 ms. A shim serves one part at a time, so a part
+that harms its shim harms only itself.
 
-The agent starts one fork server and writes the folder of each part to it, a line each. Shims belong to nobody: one that
-has a part lives on when fork server or agent die, and goes when that part has ended. When the agent's end of the socket
-closes, the fork server goes too, and with it every shim that has nothing to do.
+The agent starts one fork server and writes the folder of each part to it, one per line. A shim with a part outlives
+fork server and agent, and ends with its part. When the agent closes its end of the socket, the fork server ends, and
+with it every idle shim.
 """
 
 import gc
@@ -28,7 +28,7 @@ _PATH_MAX = 4096
 
 
 class ForkServer:
-    """The shims that were forked here, and which of them have nothing to do."""
+    """The shims that were forked here, and which of them are idle."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
@@ -41,7 +41,8 @@ class ForkServer:
             self.poll.register(source, select.POLLIN)
 
     def serve(self) -> None:
-        """Find a shim for every folder read, until the agent is gone. A fork that fails is answered with the reason."""
+        """Start a shim for every folder read until the agent closes the socket. If a fork fails, reply with the
+        reason."""
         rest = b""
         while True:
             # In this order: whoever has just become idle may take what has just been asked for.
@@ -106,14 +107,14 @@ class ForkServer:
         os.close(writer)
 
     def _let_go(self) -> None:
-        """Hang up on those that have been idle longest; the rest stay for the next parts."""
+        """Close the connections of the shims that have been idle longest; the others stay for the next parts."""
         before = time.monotonic() - IDLE_S
         while len(self.idle) > SPARE and self.idle[0][1] < before:
             self._forget(self.orders[self.idle[0][0]])
 
 
 def serve(agent: int) -> None:
-    """Be the fork server of the agent at the other end of this socket."""
+    """Run as the fork server of the agent at the other end of this socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -125,7 +126,7 @@ def serve(agent: int) -> None:
 
 
 def shape_for_commands() -> None:
-    """Set once what every command inherits: no core dumps, as many open files as allowed, no input."""
+    """Set once what every command inherits: no core dumps, the highest allowed number of open files, no input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -163,8 +164,7 @@ def _has_children() -> bool:
 
 
 def _next(orders: int, idle: int) -> bytes:
-    """Ask for another part and wait for it; empty when there is to be none, for the fork server is gone or has
-    enough."""
+    """Ask for another part and wait for it; return an empty text if the fork server ended or has enough idle shims."""
     try:
         os.write(idle, b"%d\n" % os.getpid())
     except BrokenPipeError:

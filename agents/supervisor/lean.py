@@ -1,7 +1,7 @@
-"""JSON and signals for the shim, from the halves of the standard library that are written in C.
+"""JSON and signals for the shim, from the parts of the standard library that are written in C.
 
-What ``json`` and ``signal`` bring along besides, regular expressions and enumerations, would be a megabyte of every
-shim. An interpreter without such halves gets the whole modules, and so does a value that is not plain.
+The modules ``json`` and ``signal`` also import regular expressions and enumerations, which would be a megabyte in every
+shim. An interpreter without these C parts uses the whole modules, and so does a value that is not plain.
 """
 
 TYPE_CHECKING = False  # that of ``typing`` would cost more than it tells here
@@ -27,7 +27,7 @@ __all__ = ["dumps", "loads", "number", "signal", "signal_name"]
 
 
 class _Context:
-    """What the scanner asks of its decoder: plain values."""
+    """The attributes that the C scanner reads from its decoder."""
 
     strict = True
     object_hook = None
@@ -42,7 +42,7 @@ _scan = make_scanner(_Context()) if make_scanner is not None else None
 
 
 def loads(text: bytes) -> "Any":
-    """The value of a JSON text in UTF-8. Raises ValueError where it is none."""
+    """Return the value of a JSON text in UTF-8. Raises ValueError if it is none."""
     try:
         whole = text.decode().strip(" \t\n\r")
         if _scan is None:
@@ -59,7 +59,7 @@ def loads(text: bytes) -> "Any":
 
 
 def dumps(value: "Any") -> str:
-    """The JSON text of a value, in ASCII and without a line break."""
+    """Return the JSON text of a value, in ASCII and without line breaks."""
     kind = type(value)
     if kind is str:
         return _quoted(value)
@@ -81,9 +81,9 @@ def dumps(value: "Any") -> str:
 
 
 def number(value: object, otherwise: float) -> float:
-    """A number that is none below zero and no more than a century of seconds or a petabyte; ``otherwise`` for the rest.
+    """Return the value if it is a number from 0 to a century of seconds or a petabyte, else ``otherwise``.
 
-    Where agent and job are one user, a job may write what only the agent should.
+    Where agent and job are the same user, a job can write files that only the agent should write.
     """
     if isinstance(value, int | float) and 0 <= value <= 1 << 50:
         return float(value)
@@ -91,6 +91,6 @@ def number(value: object, otherwise: float) -> float:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, for people; of several, the first in the alphabet, which is the usual one."""
+    """Return the name of a signal; of several names the first in the alphabet, which is the usual one."""
     names = [name for name, value in vars(signal).items() if name.startswith("SIG") and value == number]
     return min((name for name in names if "_" not in name), default=f"signal {number}")

@@ -1,6 +1,7 @@
-"""The life of one part, from its order to its exit file: started, watched, stopped, ended with all that it started.
+"""The life of one part, from its order to its exit file: it is started, watched, stopped, and ended with all its
+processes.
 
-Standard library only, and little of it: the shim imports it. Whatever a part costs here, every part of the host costs.
+Standard library only, and little of it, because memory used here is used once per part of the host.
 """
 
 import os
@@ -9,7 +10,7 @@ import time
 
 from agents.ends import clause, told
 from agents.isolation import cgroup
-from agents.isolation.beneath import Rights, regular
+from agents.isolation.beneath import FileRights, regular
 from agents.isolation.view import shared_memory_bytes
 from agents.masking import Mask
 from agents.supervisor import container_removal, procfs, spawn, verdict
@@ -19,7 +20,7 @@ from agents.supervisor.lease import extended
 from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.secret_file import forget
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ REMOVAL_TRIES = 3
 
 
 class Life:
-    """One part in the care of its shim.
+    """One part under the supervision of its shim.
 
     ``who`` is what the record, open at ``record``, already tells of the shim; ``wake`` is where its signals arrive.
     """
@@ -41,7 +42,7 @@ class Life:
     def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
         self.folder = folder
         self.order = order
-        self.rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        self.rights = FileRights(order.get("uid"), order.get("gid"), order.get("groups", ()))
         self.told = who
         self.record = record
         self.wake = wake
@@ -65,7 +66,7 @@ class Life:
         self.memory_at = 0.0
         self.most_processes = 0
         self.groups: dict[str, str] = {}
-        self.streams: list[Stream] = []
+        self.streams: list[OutputStream] = []
 
     # -- telling
 
@@ -75,7 +76,7 @@ class Life:
         self._ring()
 
     def _ring(self) -> None:
-        """Wake the agent, if there is one; it looks at the files either way."""
+        """Notify the agent if it runs; it also looks at the files by itself."""
         try:
             bell = os.open(self.order["bell"], os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -90,7 +91,7 @@ class Life:
     # -- life
 
     def live(self) -> None:
-        """Run the part to its end; when this returns, its exit file is written and nothing of it is left."""
+        """Run the part to its end. When this returns, its exit file is written and none of its processes is left."""
         order = self.order
         memory_bytes, weight = int(order.get("memory_bytes") or 0), int(order.get("weight") or 100)
         self.groups = cgroup.make(order.get("cgroups") or {}, memory_bytes, weight, int(order.get("processes") or 0))
@@ -114,10 +115,10 @@ class Life:
     # -- launching
 
     def _launch(self) -> "Clause | None":
-        """Fork the child that becomes the command, and wait for nothing; answers why when there is none.
+        """Fork the child that becomes the command, without waiting; return an error if that fails.
 
-        All that touches the job's folders the child does itself: one on a disk that does not answer holds up the child,
-        and neither a stop nor the end of the lease.
+        The child itself does all that touches the job's folders: a disk that does not respond blocks the child, but
+        neither a stop nor the end of the lease.
         """
         order = self.order
         if order.get("is_incomplete"):
@@ -141,14 +142,14 @@ class Life:
         cap = int(order.get("log_cap_bytes", 256 << 20))
         pace, secrets = int(order.get("log_pace_bytes", 0)), order.get("secrets", ())
         self.streams = [
-            Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
+            OutputStream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
             for reader, name in ((out_reader, "out"), (err_reader, "err"))
         ]
         self.word = word_reader
         return None
 
     def _listen(self) -> bool:
-        """Take a piece of the child's word; False at its end, when it has become the command, or refused, or died."""
+        """Read from the child's pipe. Returns False at its end: the child became the command, failed or died."""
         assert self.word is not None, "it has not spoken yet"
         if piece := os.read(self.word, 4096):
             self.refusal += piece
@@ -166,10 +167,9 @@ class Life:
         return False
 
     def _let_it_go_first(self) -> None:
-        """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
+        """Make the kernel choose the command, not its supervisors, when the host runs out of memory.
 
-        From here, for the command's own process could not: it comes from one that may not be looked into, and so its
-        files of /proc were root's until it had become the command.
+        This is done by the shim: the child's files in /proc belong to root until it has executed the command.
         """
         try:
             score = os.open(f"/proc/{self.main}/oom_score_adj", os.O_WRONLY)
@@ -218,7 +218,7 @@ class Life:
             self.status, self.ended_at = None, self.began_at
 
     def _hear(self) -> bool:
-        """Take the signals that arrived; true when one of them tells more than that a process has ended."""
+        """Read the signals that arrived; return True if one of them is not merely the end of a process."""
         heard = b""
         try:
             while piece := os.read(self.wake, 512):
@@ -228,9 +228,10 @@ class Life:
         return any(number != signal.SIGCHLD for number in heard)
 
     def _reap(self) -> bool:
-        """Take leave of whoever has ended; true when nobody is left.
+        """Reap ended processes; return True if none is left.
 
-        The shim is the subreaper: what its part started and lost is its child, so without a child there is no family.
+        The shim is the subreaper, so orphaned processes of the part become its children: without a child the part has
+        no process.
         """
         while True:
             try:
@@ -248,7 +249,7 @@ class Life:
                 self.ended_at = procfs.boottime()
 
     def _tick(self, now: float) -> float:
-        """Look at stop, time, lease and memory; answers the seconds until the next look is due."""
+        """Check stop, time limit, lease and memory; return the seconds until the next check."""
         self._look_for_stop()
         self._look_for_guest()
         pause = STOP_TICK_S
@@ -268,9 +269,9 @@ class Life:
         return pause
 
     def _look_for_guest(self) -> None:
-        """Start the program that the agent asks for beside the command: somebody enters the part with it.
+        """Start the program of an interactive session that the agent requests.
 
-        It is of the family from its birth on, so what is counted, limited and ended includes it and all below it.
+        It belongs to the part from its start, so it is counted, limited and ended with the part.
         """
         asked = read_whole(f"{self.folder}/{GUEST}")
         if asked is None:
@@ -324,7 +325,7 @@ class Life:
         return pause
 
     def _memory_limit(self) -> int:
-        """The bytes that the part may use now; 0 for any number."""
+        """Return the bytes that the part may use now; 0 for no limit."""
         revised = read_whole(f"{self.folder}/limits.json") or {}
         return int(number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
 
@@ -340,7 +341,7 @@ class Life:
     def _begin_stop(
         self, why: str, grace_s: float, cause: str = "", ended: "Clause | None" = None, save: bool = True
     ) -> None:
-        """Ask the command to end, and to save first where ``save``; a later call can only shorten what is left."""
+        """Ask the command to end, and to save first if ``save``; a later call can only shorten the time left."""
         kill_at = procfs.boottime() + grace_s
         if cause and not self.cause:
             self.cause, self.said = cause, [ended] if ended else []
@@ -377,11 +378,11 @@ class Life:
         self._tell(stopping=why)
 
     def _is_saving(self) -> bool:
-        """Tells whether a kill now would cut a checkpoint: the command says so, or its files are seen to grow."""
+        """Return whether a kill now would interrupt a checkpoint: the command says so, or its files are growing."""
         return self._is_critical() or (self.saving is not None and self.saving.is_under_way())
 
     def _is_critical(self) -> bool:
-        """Tells whether the command's last word was that it is writing something that must not be cut."""
+        """Return whether the command last reported a critical phase, which must not be interrupted."""
         try:
             reports = regular(self.order["reports"])
         except OSError:
@@ -443,9 +444,9 @@ class Life:
         self._ring()
 
     def _remove_container(self) -> None:
-        """Have the container gone before an end is told; where there is a lease, however long that takes.
+        """Remove the container before the end is recorded; if there is a lease, keep trying as long as it takes.
 
-        Without one the agent, which is told the end, asks its engine on.
+        Without a lease the agent, which learns of the end, keeps asking its engine.
         """
         tries = 1
         while not container_removal.is_gone(self.folder):

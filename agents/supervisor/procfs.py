@@ -1,7 +1,8 @@
-"""What the kernel tells about processes: births, families, marks and use. Standard library only: the shim imports it.
+"""Reads processes from /proc: start times, descendants, marks and resource use. Standard library only: the shim imports
+it.
 
-A process is named by its pid *and* its start time (clock ticks since boot), for a pid alone is reused. All spans are
-seconds, all memory is bytes. Every function answers for a process that vanished meanwhile; none raises for it.
+A process is identified by its pid *and* its start time (clock ticks since boot), because pids are reused. Spans are in
+seconds, memory in bytes. Every function handles processes that vanish meanwhile; none raises for it.
 """
 
 import os
@@ -19,19 +20,20 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boottime() -> float:
-    """Seconds since the machine booted, suspended time included."""
+    """Return seconds since the machine booted, including suspended time."""
     return time.clock_gettime(_CLOCK)
 
 
 def boot_id() -> str:
-    """The name of this boot. ``AGENT_BOOT_ID_PATH`` names another file than the kernel's, for tests of a reboot."""
+    """Return the id of this boot. ``AGENT_BOOT_ID_PATH`` names another file than the kernel's, for tests of a
+    reboot."""
     path = os.environ.get("AGENT_BOOT_ID_PATH", "/proc/sys/kernel/random/boot_id")
     with open(path) as file:
         return file.read().strip()
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """The fields of ``/proc/PID/stat`` after the command's name; index 0 is the state."""
+    """Return the fields of ``/proc/PID/stat`` after the command's name; index 0 is the state."""
     line = content(f"/proc/{pid}/stat")
     if not line:
         return None
@@ -39,7 +41,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def start_time(pid: int) -> int | None:
-    """When the process was born, in clock ticks since boot; None when it is gone or only a zombie is left."""
+    """Return the start time of a process in clock ticks since boot; None if it is gone or a zombie."""
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
@@ -47,7 +49,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, born: int) -> bool:
-    """Tells whether this very process, not a later one of the same number, still runs."""
+    """Return whether this very process, not a later one with the same pid, still runs."""
     return start_time(pid) == born
 
 
@@ -56,7 +58,7 @@ def pids() -> list[int]:
 
 
 def _children(pid: int) -> list[int] | None:
-    """The children of a process; None when this kernel does not list them."""
+    """Return the children of a process; None if this kernel does not list them."""
     found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -86,7 +88,8 @@ def _descendants_by_scan(root: int) -> list[int]:
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below ``root``, zombies included; under a subreaper this is all that a part ever forked."""
+    """Return every process below ``root``, zombies included; below a subreaper this is everything that a part
+    forked."""
     found: list[int] = []
     rest = [root]
     while rest:
@@ -99,7 +102,7 @@ def descendants(root: int) -> list[int]:
 
 
 def marked(part: str, name: str = MARK) -> list[int]:
-    """Live processes whose environment carries the part's mark, as far as this user may look."""
+    """Return live processes whose environment has the part's mark, as far as this user may read it."""
     mark = f"{name}={part}".encode()
     return [
         pid
@@ -109,15 +112,16 @@ def marked(part: str, name: str = MARK) -> list[int]:
 
 
 def environment(pid: int, names: "tuple[str, ...] | list[str]") -> "dict[str, str]":
-    """These variables as the process began with them, as far as they can be read."""
+    """Return these variables of the environment with which the process started, as far as they can be read."""
     pairs = (pair.partition(b"=") for pair in (content(f"/proc/{pid}/environ") or b"").split(b"\0") if names)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if os.fsdecode(name) in names}
 
 
 def nameless(born_after: int) -> list[int]:
-    """Live processes born at or after a tick that have no environment: in the middle of execve they bear no mark yet.
+    """Return live processes started at or after a tick that have no environment: in the middle of execve they have no
+    mark yet.
 
-    One that was given an empty environment on purpose stays listed; the kernel's own threads are not.
+    One that was given an empty environment on purpose is listed too; kernel threads are not.
     """
     found = []
     for pid in pids():
@@ -130,7 +134,7 @@ def nameless(born_after: int) -> list[int]:
 
 
 def carries_mark(pid: int) -> bool:
-    """Whether the process's environment names a part, as far as this user may look."""
+    """Return whether the process's environment names a part, as far as this user may read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return any(entry.startswith(f"{MARK}=".encode()) for entry in file.read().split(b"\0"))
@@ -139,13 +143,13 @@ def carries_mark(pid: int) -> bool:
 
 
 def parent(pid: int) -> int | None:
-    """The pid of the process's parent; None when it is gone."""
+    """Return the pid of the process's parent; None if it is gone."""
     fields = _stat(pid)
     return int(fields[1]) if fields is not None else None
 
 
 def of_session(session: int, born_after: int) -> list[int]:
-    """Live processes of a session, born at or after a tick; the tick guards against a reused session number."""
+    """Return live processes of a session started at or after a tick, which guards against a reused session id."""
     found = []
     for pid in pids():
         fields = _stat(pid)
@@ -155,8 +159,11 @@ def of_session(session: int, born_after: int) -> list[int]:
 
 
 def memory(processes: list[int], shared_bytes: int = 0) -> int:
-    """Resident bytes of a family: what each holds alone, plus the largest set that any of them shares, or
-    ``shared_bytes``, what lies in a shared memory of their own, where that is more."""
+    """Return the resident bytes of a family of processes: what each has alone, plus the largest set that any of them
+    shares.
+
+    ``shared_bytes``, the content of their own shared memory, is used instead of that set if it is larger.
+    """
     alone, shared = 0, shared_bytes // PAGE
     for pid in processes:
         fields = (content(f"/proc/{pid}/statm") or b"").split()
@@ -169,7 +176,7 @@ def memory(processes: list[int], shared_bytes: int = 0) -> int:
 
 
 def cpu_s(processes: list[int]) -> float:
-    """CPU seconds that these processes and their reaped children have used so far."""
+    """Return the CPU seconds that these processes and their reaped children have used so far."""
     ticks = 0
     for pid in processes:
         fields = _stat(pid)
@@ -179,7 +186,7 @@ def cpu_s(processes: list[int]) -> float:
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process; one that is gone or may not be signalled is passed over."""
+    """Signal a process; one that is gone or may not be signalled is ignored."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -187,9 +194,9 @@ def send(pid: int, number: int) -> None:
 
 
 def end_all(find, patience_s: float = 5.0) -> list[int]:  # type: ignore[no-untyped-def]
-    """Kill until ``find()`` lists nobody; answers who is left after ``patience_s``.
+    """Kill until ``find()`` returns no process; return those left after ``patience_s``.
 
-    Each round stops everybody before it kills, so that a family which forks faster than it dies cannot outrun it.
+    Each round stops all of them before it kills any, so a family that forks quickly cannot escape.
     """
     deadline = time.monotonic() + patience_s
     pause = 0.002

@@ -1,8 +1,8 @@
-"""What shim and agent leave for each other in a part's folder, and the lock that decides who starts the part.
+"""The files through which shim and agent communicate in a part's folder, and the lock that decides who starts the part.
 
-Small JSON files are replaced in one step (:func:`write_whole`). The order is claimed by renaming it to ``taken``: of
-all who try, one finds it. ``taken`` then grows by a line whenever whoever claimed it has something to tell, and the
-last whole line holds all that was told. So a part costs one file for order, lock and record together.
+Small JSON files are replaced atomically (:func:`write_whole`). The order is claimed by renaming it to ``taken``, which
+succeeds for exactly one process. That process appends lines to ``taken``; the last complete line has all that it
+reported. So a part needs one file for order, lock and record.
 
 Standard library only: the shim imports it.
 """
@@ -18,10 +18,10 @@ GUEST = "guest.json"
 
 
 def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) -> None:  # type: ignore[type-arg]
-    """Replace a JSON file in one step: a reader sees the old content or the new, never a piece.
+    """Replace a JSON file atomically: a reader sees the old content or the new one.
 
-    With ``sync`` the new content is on disk before it takes the old one's place. Raises OSError, on a full disk for
-    instance; the old content is there then.
+    With ``sync`` the new content is on disk before it replaces the old one. Raises OSError, for instance on a full
+    disk; the old content is kept then.
     """
     draft = f"{path}.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -38,14 +38,14 @@ def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) ->
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of it. Raises OSError where the disk takes a part only."""
+    """Write all bytes. Raises OSError if the disk takes only a part."""
     wrote = 0
     while wrote < len(content):
         wrote += os.write(descriptor, content[wrote:])
 
 
 def read_whole(path: str) -> dict | None:  # type: ignore[type-arg]
-    """The content of a JSON file; None when it is not there or not readable as JSON."""
+    """Return the content of a JSON file; None if it does not exist or is not valid JSON."""
     return _object(content(path) or b"")
 
 
@@ -58,9 +58,9 @@ def _object(text: bytes) -> dict | None:  # type: ignore[type-arg]
 
 
 def tell_stop(folder: str, grace_s: float, why: str, save: bool) -> None:
-    """Tell the shim of a part that it is to end. A full disk is no hindrance: a short link needs no room of its own.
+    """Tell the shim of a part to stop it. Works on a full disk, because a short symbolic link needs no block.
 
-    Raises OSError where not even that is possible.
+    Raises OSError if even that fails.
     """
     try:
         write_whole(f"{folder}/stop.json", {"grace_s": grace_s, "why": why, "save": save})
@@ -77,7 +77,7 @@ def tell_stop(folder: str, grace_s: float, why: str, save: bool) -> None:
 
 
 def stop_told(folder: str) -> dict | None:  # type: ignore[type-arg]
-    """What :func:`tell_stop` told last; None where it told nothing."""
+    """Return what :func:`tell_stop` wrote last; None if it wrote nothing."""
     if told := read_whole(f"{folder}/stop.json"):
         return told
     try:
@@ -88,9 +88,9 @@ def stop_told(folder: str) -> dict | None:  # type: ignore[type-arg]
 
 
 def claim(folder: str, who: dict) -> tuple[int, dict] | None:  # type: ignore[type-arg]
-    """Claim the right to decide whether the part's command runs, for exactly one caller, ever.
+    """Claim the right to decide whether the part's command runs, which exactly one caller ever gets.
 
-    Answers the descriptor of the record, for :func:`tell`, and the order; None when there is none left to claim.
+    Returns the descriptor of the record, for :func:`tell`, and the order; None if it was claimed before.
     """
     try:
         os.rename(f"{folder}/order.json", f"{folder}/taken")
@@ -105,7 +105,7 @@ def claim(folder: str, who: dict) -> tuple[int, dict] | None:  # type: ignore[ty
 
 
 def ordered(folder: str) -> dict:  # type: ignore[type-arg]
-    """The order of a part, claimed or not; empty where there is none."""
+    """Return the order of a part, claimed or not; empty if there is none."""
     text = content(f"{folder}/taken") or content(f"{folder}/order.json") or b""
     return _object(text.split(b"\n", 1)[0]) or {}
 
@@ -120,7 +120,7 @@ def take(folder: str) -> bool:
 
 
 def tell(record: int, told: dict) -> None:  # type: ignore[type-arg]
-    """Add a line that replaces all lines before. A full disk keeps it back, and costs no part its life."""
+    """Append a line that replaces all lines before. On a full disk it is not written, and the part continues."""
     try:
         # The line break comes first: so a line that a full disk cut off spoils none but itself.
         write_all(record, b"\n" + dumps(told).encode())
@@ -129,7 +129,7 @@ def tell(record: int, told: dict) -> None:  # type: ignore[type-arg]
 
 
 def shim_record(folder: str) -> dict | None:  # type: ignore[type-arg]
-    """What whoever claimed the part has told last: empty before the first word, None when nobody has claimed it."""
+    """Return what the claiming process reported last: empty before its first line, None if nobody claimed the part."""
     text = content(f"{folder}/taken")
     if text is None:
         return None
@@ -141,9 +141,9 @@ def shim_record(folder: str) -> dict | None:  # type: ignore[type-arg]
 
 
 def _known(told: dict | None) -> dict | None:  # type: ignore[type-arg]
-    """The line of a record as far as it is one; None without the process that wrote it.
+    """Return the line of a record with its valid fields; None without the process that wrote it.
 
-    Where agent and job are one user, a job may have written it.
+    Where agent and job are the same user, a job may have written it.
     """
     if not told or not (_is_pid(told.get("pid")) and _is_count(told.get("born"))):
         return None
@@ -168,7 +168,7 @@ def _is_pid(value: object) -> bool:
 
 
 def family(folder: str) -> list[int]:
-    """Every process of a part that is in the care of its shim; none before it has one, and none once it has ended."""
+    """Return every process of a part under its shim; none before it has a shim, and none once it has ended."""
     record = shim_record(folder)
     if not record or not procfs.is_alive(record["pid"], record["born"]):
         return []

@@ -3,7 +3,7 @@
 import os
 import time
 
-from agents.isolation.beneath import OWN, Folder, Rights
+from agents.isolation.beneath import OWN, FileRights, Folder
 from agents.supervisor.lean import signal
 
 # A writer that pauses longer than this between two writes counts as done, or as hung.
@@ -21,7 +21,7 @@ class Saving:
     waits for it: a disk that does not answer holds up neither a stop nor the end of a lease.
     """
 
-    def __init__(self, folder: str, rights: Rights = OWN) -> None:
+    def __init__(self, folder: str, rights: FileRights = OWN) -> None:
         self.folder = folder
         self.rights = rights
         self._seen: bytes | None = None
@@ -86,7 +86,7 @@ class Saving:
         return True
 
 
-def signature(folder: str, rights: Rights = OWN) -> tuple[int, int, int]:
+def signature(folder: str, rights: FileRights = OWN) -> tuple[int, int, int]:
     """How many files there are below a folder, their bytes together, and when the newest was written. Follows no link.
 
     Looks at 50,000 files at most, twelve folders deep; zeros where there is no folder.

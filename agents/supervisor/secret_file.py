@@ -1,8 +1,8 @@
-"""What of a part's order must not lie on a disk: a file in memory, which whoever starts the part takes and removes.
+"""Passes the secret fields of a part's order to its shim through a file in memory, which the shim reads and removes.
 
-The agent leaves it, the shim takes it once; between the two are milliseconds, unless the agent ends just then. It lies
-in a folder of the agent's own on a file system in memory (tmpfs), which stages of other users cannot enter. Standard
-library only: the shim imports it.
+The agent writes it and the shim reads it once, milliseconds later, unless the agent ends just then. It is in a folder
+of the agent's own on a file system in memory (tmpfs), which stages of other users cannot enter. Standard library only:
+the shim imports it.
 """
 
 import errno
@@ -21,7 +21,7 @@ _TRIES = 8
 
 
 def base() -> str:
-    """The folder in memory that a process of this user may write in; empty where this host has none."""
+    """Return the folder in memory that a process of this user may write to; empty if this host has none."""
     for path in ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR", "")):
         if path and os.access(path, os.W_OK | os.X_OK) and is_in_memory(path):
             return path
@@ -29,7 +29,7 @@ def base() -> str:
 
 
 def is_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
-    """Whether what is written there is kept in memory alone."""
+    """Return whether files written there are kept in memory only."""
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
             found = [line.split(" ")[1:3] for line in file]
@@ -61,7 +61,7 @@ def folder(state: str) -> str:
 
 
 def leave(state: str, name: str, told: "dict | str") -> str:  # type: ignore[type-arg]
-    """Write an object, or a text, for who starts a part; answers where it lies. Raises OSError."""
+    """Write an object, or a text, for the process that starts a part; return its path. Raises OSError."""
     while True:
         path = f"{folder(state)}/{name}"
         try:
@@ -79,14 +79,14 @@ def leave(state: str, name: str, told: "dict | str") -> str:  # type: ignore[typ
 
 
 def take(path: str) -> dict | None:  # type: ignore[type-arg]
-    """Read what was left there, and remove it; None where it is not there any more."""
+    """Read and remove the file; return None if it does not exist any more."""
     told = read_whole(path)
     remove(path)
     return told
 
 
 def remove(path: str) -> None:
-    """Remove a file that was left, and the folder once nothing is in it."""
+    """Remove a file, and its folder once that is empty."""
     for step, what in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
         try:
             step(what)
@@ -95,7 +95,7 @@ def remove(path: str) -> None:
 
 
 def forget(folder: str) -> None:
-    """Remove the files of secrets that a part got, once it has ended: its logs and its end stay until they are told."""
+    """Remove the secret files of a part that has ended; its logs and its end stay until the server has them."""
     try:
         top = os.open(folder, FOLDER)
     except OSError:

@@ -1,11 +1,11 @@
-"""A session: the process between an agent and a command that somebody runs inside a part that is running.
+"""The session process: runs one interactive command inside a running part, between the agent and that command.
 
-The part's shim starts it on the agent's word, so it is of the part's family: counted and limited with it, and ended
-with it. It asks the agent for its order over a Unix socket in the part's folder, which nobody else can write, and
-passes bytes both ways. Whatever the command leaves behind ends with the session, and the session with that socket.
+The part's shim starts it when the agent asks, so it belongs to the part: it is counted, limited and ended with it. It
+gets its order from the agent over a Unix socket in the part's folder, where only the agent can write, and passes bytes
+both ways. Whatever the command leaves running ends with the session, and the session ends with that socket.
 
-A message on the socket is a kind, a length and as many bytes. Standard library only: it is started on its own, and
-each page of it counts as the part's.
+A message on the socket is a kind, a length and as many bytes. Standard library only: it is a process of its own, and
+its memory counts as the part's.
 """
 
 import fcntl
@@ -32,8 +32,8 @@ _LAST_WORDS_S = 1.0
 _HANG_UP_S = 2.0
 
 
-class Session:
-    """One command, and whoever entered the part with it, who is at the other end of ``link``."""
+class SessionProcess:
+    """One interactive command, and its user at the other end of ``link``."""
 
     def __init__(self, link: socket.socket, order: dict) -> None:  # type: ignore[type-arg]
         self.link = link
@@ -55,7 +55,7 @@ class Session:
     # -- the command
 
     def begin(self) -> str:
-        """Start the command; answers a sentence where that is not possible."""
+        """Start the command; return a sentence if that is not possible."""
         signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
         # Heard, not ignored: what a process ignores its command would ignore too.
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -101,7 +101,7 @@ class Session:
         return given, out, err, [out_reader, err_reader, self.input]
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell the command how large its terminal is; the kernel signals it."""
+        """Set the size of the command's terminal; the kernel signals the command."""
         if self.terminal is not None:
             fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -111,7 +111,7 @@ class Session:
         self.unsent += HEAD.pack(kind, len(content)) + content
 
     def pump(self) -> None:
-        """Pass on bytes until the command has ended and all that it said is sent, or nobody listens any more."""
+        """Pass bytes both ways until the command has ended and its output is sent, or the agent closed the socket."""
         until = None
         while not self.is_alone:
             self._reap()
@@ -237,7 +237,7 @@ class Session:
     # -- ending
 
     def end(self) -> None:
-        """Leave nobody behind, tell how the command ended, and go."""
+        """End all processes of the session, send how the command ended, and exit."""
         if self.status is None:
             self._signal(signal.SIGHUP)
             self._signal(signal.SIGCONT)
@@ -259,18 +259,19 @@ class Session:
                 pass
 
     def _family(self) -> "list[int]":
-        """All that the command started; in a container its processes are no children of ours, but carry the mark."""
+        """Return all processes that the command started; those in a container are no children of ours, but have the
+        mark."""
         self._reap()
         found = set(procfs.descendants(os.getpid())) | set(procfs.marked(self.order["session"], procfs.SESSION_MARK))
         return [pid for pid in found - {os.getpid()} if procfs.start_time(pid) is not None]
 
 
 def _hear(*_: object) -> None:
-    """Nothing: that a signal came is read from the wake pipe."""
+    """Signal handler without effect: that a signal came is read from the wake pipe."""
 
 
 def _let_it_go_first() -> None:
-    """Have the kernel pick what somebody runs by hand when the host runs out of memory, as it does the part's own."""
+    """Make the kernel choose the interactive command first when the host runs out of memory, like the part's own."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
@@ -297,7 +298,7 @@ def _received(link: socket.socket, length: int) -> bytes:
 
 
 def address(folder: int, name: str) -> str:
-    """How a socket in an open folder is named; a path may be too long for one."""
+    """Return the address of a socket in an open folder; the plain path may be too long."""
     return f"/proc/self/fd/{folder}/{name}"
 
 
@@ -316,7 +317,7 @@ def run(folder: str, name: str, shim: int) -> int:
     kind, length = HEAD.unpack(_received(link, HEAD.size))
     if kind != ORDER or length > MOST_BYTES * 16:
         return 1
-    session = Session(link, loads(_received(link, length)))
+    session = SessionProcess(link, loads(_received(link, length)))
     link.setblocking(False)
     try:
         why = session.begin()

@@ -1,12 +1,11 @@
-"""The shim: one small process per part that starts the user's command, watches it and writes down how it ended.
+"""The shim: one small process per part that starts the user's command, supervises it and records how it ended.
 
-It outlives the agent and needs nothing of it: the order lies in ``order.json`` of the part's folder, and so does all
-that it tells (``taken``, ``exit.json``, the logs). Standard library only, and little of it: there is one per part. A
-shim that has seen its part to the end, with nothing of it left, may serve another: see
-:mod:`agents.supervisor.fork_server`.
+It runs without the agent: the order is in ``order.json`` of the part's folder, and so are its reports (``taken``,
+``exit.json``, the logs). Standard library only, and little of it, because there is one shim per part. A shim whose part
+has ended with all its processes may serve another part: see :mod:`agents.supervisor.fork_server`.
 
-Renaming the order to ``taken`` is the at-most-once lock: whoever does it decides whether the command ever runs. The
-shim keeps the agent's user; only the command drops privileges, so that a job cannot end its own supervisor on a host
+Renaming the order to ``taken`` is the at-most-once lock: the process that does it decides whether the command ever
+runs. The shim keeps the agent's user; only the command drops privileges, so a job cannot kill its supervisor on a host
 where the agent is root.
 """
 
@@ -22,7 +21,7 @@ from agents.supervisor.secret_file import take
 
 
 class Shim:
-    """This process. It cares for one part at a time, and keeps its signals and its name from one to the next."""
+    """This process. It serves one part at a time, and keeps its signal handlers and its name between parts."""
 
     def __init__(self) -> None:
         self.born = procfs.start_time(os.getpid())
@@ -47,7 +46,7 @@ class Shim:
         self.life.host_goes_down = True
 
     def serve(self, folder: str) -> None:
-        """Run the part whose order lies in ``folder``, unless somebody else has taken it."""
+        """Run the part whose order is in ``folder``, unless another process has claimed it."""
         who = {"pid": os.getpid(), "born": self.born}
         claimed = claim(folder, who)
         if claimed is None:

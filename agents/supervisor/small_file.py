@@ -1,6 +1,6 @@
-"""Reads a small file with the fewest system calls. Standard library only: the shim imports it.
+"""Reads a small file with few system calls. Standard library only: the shim imports it.
 
-Nothing in its place makes the reader wait, follow or grow: not a pipe, not a link, not a file without end.
+A pipe, a link or an endless file in its place does not make the reader block, follow it or use memory.
 """
 
 import os
@@ -11,7 +11,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def content(path: str) -> bytes | None:
-    """All of the file; None when it cannot be read, for whatever reason, or is no small one."""
+    """Return the whole file; None if it cannot be read for any reason, or is not small."""
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:

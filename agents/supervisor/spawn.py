@@ -1,7 +1,7 @@
-"""Forks a child straight into its control group. Standard library only: the shim imports it.
+"""Forks a child directly into its control group. Standard library only: the shim imports it.
 
-Moving a running process between groups waits for the kernel's other cores, 15 ms and more on a quiet host; a child that
-is born in its group (``clone3`` with CLONE_INTO_CGROUP, Linux 5.7) does not.
+Moving a running process between groups waits for the kernel's other cores, 15 ms and more on an idle host. A child that
+starts in its group (``clone3`` with CLONE_INTO_CGROUP, Linux 5.7) does not wait.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 
 
 def fork(groups: dict[str, str]) -> int:
-    """``os.fork``, with the child in ``groups``. Only for a process of one thread. Raises OSError."""
+    """Call ``os.fork`` with the child in ``groups``. Only for a process with one thread. Raises OSError."""
     pid = _clone_into(groups[cgroup.UNIFIED]) if cgroup.UNIFIED in groups else None
     others = groups
     if pid is None:
@@ -34,7 +34,7 @@ def fork(groups: dict[str, str]) -> int:
 
 
 def _clone_into(group: str) -> int | None:
-    """The child's pid (0 in the child); None where the kernel, or a filter before it, does not offer the call."""
+    """Return the child's pid (0 in the child); None if the kernel, or a seccomp filter, does not offer the call."""
     try:
         folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

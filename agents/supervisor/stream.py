@@ -1,4 +1,4 @@
-"""One output of a command, on its way from a pipe to a file. Standard library only: the shim imports it."""
+"""Copies one output of a command from its pipe to a file. Standard library only: the shim imports it."""
 
 import os
 import time
@@ -12,13 +12,13 @@ BURST_S = 8
 _SINK = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Stream:
-    """One output of the command: read always, masked, kept up to a cap, with a marker wherever bytes were dropped.
+class OutputStream:
+    """One output of the command: always read, masked, kept up to a cap, with a marker wherever bytes were dropped.
 
-    ``pace`` is how many bytes a second it keeps on the whole (0: all): a command that floods its log costs itself the
-    log, and its host neither disk nor network.
+    ``pace`` is how many bytes per second it keeps on average (0: all). A command that floods its log loses log lines,
+    and does not fill the host's disk or network.
 
-    The file is made with the first byte: most stages leave one of their two streams empty, and many both.
+    The file is created with the first byte, because most stages leave one or both of their streams empty.
     """
 
     def __init__(self, source: int, path: str, cap_bytes: int, mask: "Mask | None" = None, pace: int = 0) -> None:
@@ -36,7 +36,7 @@ class Stream:
         os.set_blocking(source, False)
 
     def pump(self) -> bool:
-        """Move what is there; false at the end of the stream."""
+        """Copy what is there; return False at the end of the stream."""
         try:
             content = os.read(self.source, CHUNK)
         except BlockingIOError:
@@ -53,7 +53,7 @@ class Stream:
             self.source = -1
 
     def drain(self) -> None:
-        """Take what is left once nobody writes any more, then close."""
+        """Copy the rest once no process has the pipe open any more, then close."""
         while self.source >= 0:
             try:
                 content = os.read(self.source, CHUNK)
@@ -79,7 +79,7 @@ class Stream:
         return f"\n[switchyard: {self.dropped} bytes dropped here: {why}]\n".encode()
 
     def _take(self, content: bytes) -> None:
-        """Drop what is too much or too fast, and keep the rest as its mask leaves it."""
+        """Drop what is too much or too fast, and mask the rest."""
         if self.capped:
             self.dropped += len(content)
             return
@@ -111,7 +111,7 @@ class Stream:
             self._write(f"\n[switchyard: output beyond {self.cap_bytes} bytes is dropped]\n".encode())
 
     def _has_room(self, count: int) -> bool:
-        """Whether so many bytes may be kept now. Once it was not, it is again when half of the burst is free."""
+        """Return whether so many bytes may be kept now. After a refusal, half of the burst must be available again."""
         now = time.monotonic()
         most = float(self.pace * BURST_S)
         self._room = min(most, self._room + (now - self._counted_at) * self.pace)
@@ -122,7 +122,8 @@ class Stream:
         return True
 
     def _write(self, content: bytes) -> int:
-        """Bytes written; fewer than given when the disk is full. Never raises: the command must not feel our disk."""
+        """Return the number of bytes written; fewer than given if the disk is full. Never raises, so the command is
+        not affected."""
         wrote = 0
         try:
             if self.sink < 0:

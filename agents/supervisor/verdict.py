@@ -1,4 +1,4 @@
-"""How a command ended, in the words of its exit file. Standard library only: the shim imports it."""
+"""Translates how a command ended to the fields of its exit file. Standard library only: the shim imports it."""
 
 import os
 
@@ -13,16 +13,16 @@ RESTART_CODES = (85, 75)
 
 
 def exit_of(status: int) -> tuple[int | None, int | None]:
-    """The exit code and the signal of a wait status; one of the two is None."""
+    """Return the exit code and the signal of a wait status; one of the two is None."""
     if os.WIFSIGNALED(status):
         return None, os.WTERMSIG(status)
     return os.WEXITSTATUS(status), None
 
 
 def judge(code: int | None, number: int | None, was_killed_after: str | None) -> "tuple[str, list[Clause]]":
-    """The cause and the clauses of an end that nobody has given a cause for; both empty for a good end.
+    """Return the cause and the clauses of an end without a known cause; both empty for a successful end.
 
-    ``was_killed_after`` is why the command was asked to stop, where it then had to be killed.
+    ``was_killed_after`` is why the command was asked to stop, if it then had to be killed.
     """
     if number is not None:
         if was_killed_after is not None:

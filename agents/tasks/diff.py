@@ -42,7 +42,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class AgentState:
     """The state that the agent remembers. ``gone`` has the tombstones of parts that it was told to forget."""
 
     generation: int = 0
@@ -52,7 +52,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPart:
     """Order: journal the part, then start it."""
 
     wanted: Wanted
@@ -68,7 +68,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopPart:
     """Order: end the part within its grace period; with ``save``, ask it for a checkpoint first."""
 
     part: str
@@ -113,17 +113,17 @@ class Forget:
     part: str
 
 
-Order = Start | Hold | Stop | Signal | Revise | Void | Recall | Forget
+Order = StartPart | Hold | StopPart | Signal | Revise | Void | Recall | Forget
 
 
-def is_current(desired: Desired, world: World) -> bool:
+def is_current(desired: Desired, world: AgentState) -> bool:
     """Whether a message may be applied: it is not older than the newest one of its lineage."""
     if desired.lineage != world.lineage and desired.lineage and world.lineage:
         return True
     return desired.generation >= world.generation
 
 
-def diff(desired: Desired, world: World) -> list[Order]:
+def diff(desired: Desired, world: AgentState) -> list[Order]:
     """Return the orders that lead from the actual to the desired state; forgetting first, starting last."""
     if not is_current(desired, world):
         return []
@@ -156,7 +156,7 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
         return []
     if wanted.do == "stop":
         if known.stop_grace_s is None or wanted.grace_s < known.stop_grace_s:
-            return [Stop(wanted.part, wanted.grace_s, wanted.why, wanted.save)]
+            return [StopPart(wanted.part, wanted.grace_s, wanted.why, wanted.save)]
     elif wanted.do == "signal":
         if wanted.spec_rev > known.signalled_rev and wanted.signal:
             return [Signal(wanted.part, wanted.signal, wanted.spec_rev)]
@@ -182,7 +182,7 @@ def are_apart(one: DeviceClaim, other: DeviceClaim) -> bool:
     return mine.start + mine.size <= theirs.start or theirs.start + theirs.size <= mine.start
 
 
-def _holders(world: World) -> Holders:
+def _holders(world: AgentState) -> Holders:
     holders: Holders = {}
     for known in world.here.values():
         if known.is_live:
@@ -199,4 +199,4 @@ def _start_or_hold(wanted: Wanted, holders: Holders) -> Order:
                 return Hold(wanted, claim.uuid, part)
     for claim in claims:
         holders.setdefault(claim.uuid, []).append((wanted.part, claim))
-    return Start(wanted)
+    return StartPart(wanted)

@@ -22,7 +22,7 @@ INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_D
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PartPaths:
     """The paths of a part's files. ``folder`` is the agent's; ``work``, ``scratch`` and ``reports`` are the job's."""
 
     folder: Path
@@ -54,7 +54,7 @@ def accelerators(spec: PartSpec) -> list[DeviceClaim]:
 
 
 def environment(
-    wanted: Wanted, places: Places, own: Mapping[str, str], runtime: Path | None, home: str
+    wanted: Wanted, places: PartPaths, own: Mapping[str, str], runtime: Path | None, home: str
 ) -> dict[str, str]:
     """Return all variables of the process. ``own`` is the agent's environment, ``runtime`` the value for PYTHONPATH."""
     spec = wanted.spec

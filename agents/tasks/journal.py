@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from agents.decode import Shape, Undecodable
+from agents.decode import BoundedDecoder, Undecodable
 from agents.protocol import DeviceClaim, Exit
 from agents.supervisor.procfs import boottime
 from agents.supervisor.record import write_all
@@ -103,7 +103,7 @@ class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_default
 
 
 Line = Started | Seen | Intent | Signalled | Ended | Gone
-_lines: Final = Shape[Line](Line)
+_lines: Final = BoundedDecoder[Line](Line)
 _encode: Final = msgspec.json.Encoder().encode
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from agents.isolation.beneath import OWN, Folder, Rights
+from agents.isolation.beneath import OWN, FileRights, Folder
 from agents.protocol import PartSpec
 from agents.storage import checkpoints
 from agents.storage.last_use import age_s
@@ -23,7 +23,7 @@ FIRST_PORT: Final = 31_500
 PORTS: Final = 1_000
 
 
-def localised(part: str, spec: PartSpec, local: Path | None, rights: Rights = OWN) -> PartSpec:
+def localised(part: str, spec: PartSpec, local: Path | None, rights: FileRights = OWN) -> PartSpec:
     """Return the spec with this node's values. May block on the disk for a later attempt."""
     changes: dict[str, object] = {}
     if local is not None and not spec.checkpoint_dir:

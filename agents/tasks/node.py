@@ -23,7 +23,7 @@ from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, known, told
 from agents.isolation import beneath
 from agents.isolation.allowed import Allowed
-from agents.isolation.beneath import OWN, Rights
+from agents.isolation.beneath import OWN, FileRights
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import Users
 from agents.loops import Loop, Loops
@@ -33,17 +33,17 @@ from agents.resources.adjust import MIDDLE_WEIGHT
 from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
 from agents.storage import checkpoint_watch
-from agents.storage.manifest import Unfit
+from agents.storage.manifest import UnfitFile
 from agents.storage.staging import INPUTS, Staging
 from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
-from agents.tasks.environment import Places
+from agents.tasks.environment import PartPaths
 from agents.tasks.health import HealthChecks
 from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
 from agents.tasks.leftovers import Leftovers
 from agents.tasks.local import job_folder, localised
-from agents.tasks.part import Part
+from agents.tasks.part import StartedPart
 from agents.tasks.quarantine import Quarantine
 
 T = TypeVar("T")
@@ -55,12 +55,12 @@ SLOW_AT_ONCE = 16
 REMOVED_AT_ONCE = 5_000
 
 
-async def _as_it_is(part: Part, end: Exit) -> Exit:
+async def _as_it_is(part: StartedPart, end: Exit) -> Exit:
     """Return the end unchanged: the default if nothing measures devices."""
     return end
 
 
-class Node:
+class NodeTasks:
     """The parts of one node. ``runs`` is the folder in which each part gets its own.
 
     ``rights`` are those of the stages' user, with which the agent reads the files that stages write.
@@ -75,7 +75,7 @@ class Node:
         # A warning if its clock is far from the control plane's.
         self.clock = ""
         self.incarnation = uuid.uuid4().hex
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, StartedPart] = {}
         self.held: dict[str, diff.Hold] = {}
         self.timers = Timers()
         self.local: Path | None = None
@@ -86,12 +86,12 @@ class Node:
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
         self.stirred = asyncio.Event()
-        self.on_end: Callable[[Part], None] = lambda part: None
+        self.on_end: Callable[[StartedPart], None] = lambda part: None
         self.shipped: Callable[[str], bool] = lambda part: True
         self.on_close: Callable[[], None] = lambda: None
         self.measured: Callable[[str, Exit], Exit] = lambda part, end: end
-        self.held_before: Callable[[Part], None] = lambda part: None
-        self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
+        self.held_before: Callable[[StartedPart], None] = lambda part: None
+        self.released: Callable[[StartedPart, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
         self.memory_of: Callable[[str], int] = lambda uuid: 0
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
@@ -115,7 +115,7 @@ class Node:
         past = self.journal.past
         self.journal.append(Started(past.start_seq + 1, self.boot_id, round(self.journal.lived_s, 1)))
         for intent in list(past.intents.values()):
-            part = Part(intent, self._rights(intent))
+            part = StartedPart(intent, self._rights(intent))
             part.signalled_rev = past.signalled.get(intent.part, 0)
             part.is_launched = True
             part.phase = Phase.STARTING
@@ -126,7 +126,7 @@ class Node:
             self._try_to_take_over(part)
         self.journal.flush()
 
-    def _try_to_take_over(self, part: Part) -> None:
+    def _try_to_take_over(self, part: StartedPart) -> None:
         name = part.intent.part
         try:
             self._take_over(part)
@@ -137,7 +137,7 @@ class Node:
             self.quarantine.drop(name)
         self.changed.set()
 
-    def _take_over(self, part: Part) -> None:
+    def _take_over(self, part: StartedPart) -> None:
         if part.is_live:
             self.tuner.adopt(part)
             self._see(part)
@@ -154,12 +154,12 @@ class Node:
         return self.journal.past.generation
 
     @property
-    def live(self) -> list[Part]:
+    def live(self) -> list[StartedPart]:
         return [part for part in self.parts.values() if part.is_live]
 
-    def world(self) -> diff.World:
+    def world(self) -> diff.AgentState:
         past = self.journal.past
-        return diff.World(
+        return diff.AgentState(
             generation=past.generation,
             lineage=past.lineage,
             here={name: part.known() for name, part in self.parts.items()},
@@ -200,7 +200,7 @@ class Node:
         part.is_busy = True
         self.spawn(self._give_up(part))
 
-    async def _give_up(self, part: Part) -> None:
+    async def _give_up(self, part: StartedPart) -> None:
         """End a part that cannot be taken over, with all processes that carry its mark, to free its devices."""
         try:
             await self._slowly(self.executor.reap, part.intent)
@@ -234,11 +234,11 @@ class Node:
         held: dict[str, diff.Hold] = {}
         for order in orders:
             match order:
-                case diff.Start(wanted):
+                case diff.StartPart(wanted):
                     self._start(wanted)
                 case diff.Hold(wanted):
                     held[wanted.part] = order
-                case diff.Stop(part, grace_s, why, save):
+                case diff.StopPart(part, grace_s, why, save):
                     self._stop(self.parts[part], grace_s, why, save)
                 case diff.Signal(part, signal, spec_rev):
                     self._signal(self.parts[part], signal, spec_rev)
@@ -282,9 +282,9 @@ class Node:
             lease_until=self.lease_until(spec.lease_s) if spec and spec.lease_s is not None else None,
         )
 
-    def _rights(self, intent: Intent) -> Rights:
+    def _rights(self, intent: Intent) -> FileRights:
         """Return the rights of the part's user."""
-        return self.rights if intent.uid is None else Rights(intent.uid, intent.gid)
+        return self.rights if intent.uid is None else FileRights(intent.uid, intent.gid)
 
     def _bounded(self, wanted: Wanted) -> Wanted:
         """Return the order; a device share without a memory limit gets the same share of the device's memory."""
@@ -305,7 +305,7 @@ class Node:
         except Unlaunchable as error:
             self._void(wanted, Exit(cause="LAUNCH_FAILED", **error.told()))
             return
-        part = Part(intent, self._rights(intent))
+        part = StartedPart(intent, self._rights(intent))
         part.is_busy = True
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
@@ -315,7 +315,7 @@ class Node:
         self.stirred.set()
         self.spawn(self._launch(part, wanted))
 
-    async def _launch(self, part: Part, wanted: Wanted) -> None:
+    async def _launch(self, part: StartedPart, wanted: Wanted) -> None:
         """Launch a part in this order: durable intent, folder, launch. A stop may come between any two."""
         try:
             await self.journal.sync()
@@ -360,7 +360,7 @@ class Node:
         is_checked = self.health is not None
         return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided or is_checked)
 
-    def _prepare(self, part: Part, wanted: Wanted) -> None:
+    def _prepare(self, part: StartedPart, wanted: Wanted) -> None:
         """Let the executor prepare the part, with this node's own decisions. May block."""
         if wanted.spec is None:
             self.executor.prepare(wanted, part.intent)
@@ -368,7 +368,7 @@ class Node:
         if why := self.lacks(wanted.spec):
             raise Unlaunchable(why)
         given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
-        shared, places = wanted.spec.input_dir, Places(Path(part.intent.folder))
+        shared, places = wanted.spec.input_dir, PartPaths(Path(part.intent.folder))
         rights = self._rights(part.intent)
         spec = self._decided(wanted.part, given, places, rights)
         for folder in (spec.checkpoint_dir, spec.output_dir):
@@ -386,25 +386,25 @@ class Node:
 
         self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
 
-    def _decided(self, part: str, spec: PartSpec, places: Places, rights: Rights) -> PartSpec:
+    def _decided(self, part: str, spec: PartSpec, places: PartPaths, rights: FileRights) -> PartSpec:
         """Return the spec with this node's own decisions."""
         spec = localised(part, spec, self.local, rights)
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.staging is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
-    def end(self, part: Part, grace_s: float, why: str) -> None:
+    def end(self, part: StartedPart, grace_s: float, why: str) -> None:
         """End a part for a reason of this node's own, unless it is being stopped already."""
         if part.is_live and part.stop is None:
             self._stop(part, grace_s, why, save=False)
             self.changed.set()
 
-    def _stop(self, part: Part, grace_s: float, why: str, save: bool) -> None:
+    def _stop(self, part: StartedPart, grace_s: float, why: str, save: bool) -> None:
         part.stop = (grace_s, why, save)
         if part.is_launched:
             self.tuner.release(part)
             self._tell_stop(part)
 
-    def _tell_stop(self, part: Part) -> None:
+    def _tell_stop(self, part: StartedPart) -> None:
         """Ask the executor to stop the part. If the disk is too full to record this, the next look tries again."""
         assert part.stop is not None, "it is to end"
         part.is_stop_told = False
@@ -412,14 +412,14 @@ class Node:
             self.executor.stop(part.intent, *part.stop)
             part.is_stop_told = True
 
-    def _signal(self, part: Part, signal: str, spec_rev: int) -> None:
+    def _signal(self, part: StartedPart, signal: str, spec_rev: int) -> None:
         if part.phase == Phase.RUNNING:
             part.signalled_rev = spec_rev
             self.journal.append(Signalled(part=part.intent.part, spec_rev=spec_rev))
             self.executor.signal(part.intent, signal)
 
     def _void(self, wanted: Wanted, end: Exit) -> None:
-        part = Part(self._intent(msgspec.structs.replace(wanted, spec=None)), self.rights)
+        part = StartedPart(self._intent(msgspec.structs.replace(wanted, spec=None)), self.rights)
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
         self._end(part, end)
@@ -432,7 +432,7 @@ class Node:
         if part is not None and part.is_live and part.is_launched and not part.is_busy:
             self._see(part)
 
-    def _see(self, part: Part) -> None:
+    def _see(self, part: StartedPart) -> None:
         seen: Sighting = self.executor.look(part.intent)
         if seen.exit is not None:
             looks = part.watch.is_worth_a_last_look() or Staging.leaves_outputs(part.intent.folder)
@@ -454,7 +454,7 @@ class Node:
             self.changed.set()
             self.tuner.settle()
 
-    async def _watch(self, part: Part) -> None:
+    async def _watch(self, part: StartedPart) -> None:
         """Check which checkpoints are complete by now; in a thread, because the disk may be slow."""
         part.watch.is_looking = True
         try:
@@ -463,7 +463,7 @@ class Node:
         finally:
             part.watch.is_looking = False
 
-    async def _conclude(self, part: Part, end: Exit, looks: bool) -> None:
+    async def _conclude(self, part: StartedPart, end: Exit, looks: bool) -> None:
         """End a part after a last look at its checkpoints, outputs and devices.
 
         What it saved and left belongs to its end, because later stages continue from there; its devices must be free.
@@ -475,14 +475,14 @@ class Node:
                     await self._watch(part)
                     if self.staging is not None and not end.cause and not end.stopped:
                         part.outputs = await self.staging.left_by(part.intent.folder)
-                except Unfit as error:
+                except UnfitFile as error:
                     end = msgspec.structs.replace(end, cause="EXIT_CODE", **error.told())
         try:
             await self._end_released(part, end)
         finally:
             part.is_busy = False  # if something failed, the next look tries again
 
-    async def _end_released(self, part: Part, end: Exit) -> None:
+    async def _end_released(self, part: StartedPart, end: Exit) -> None:
         if self.health is not None:
             with self.loops.careful("epilog of a part"):
                 await asyncio.to_thread(self.health.after_end, part.intent.folder)
@@ -490,14 +490,14 @@ class Node:
             end = await self.released(part, end)
         self._end(part, end)
 
-    async def _reap_orphan(self, part: Part) -> None:
+    async def _reap_orphan(self, part: StartedPart) -> None:
         try:
             end = await self._slowly(self.executor.reap, part.intent)
             await self._end_released(part, end)
         finally:
             part.is_busy = False  # if something failed, the next look tries again
 
-    def _end(self, part: Part, end: Exit) -> None:
+    def _end(self, part: StartedPart, end: Exit) -> None:
         if not part.is_live:
             return
         with self.loops.careful("last look at what a part reports"):
@@ -543,7 +543,7 @@ class Node:
             if await within(self.stirred, LIVE_TICK_S if busy else REST_TICK_S):
                 await asyncio.sleep(LIVE_TICK_S)
 
-    def _look_after(self, part: Part) -> None:
+    def _look_after(self, part: StartedPart) -> None:
         self.look(part.intent.part)
         if part.is_live and part.stop is not None and not part.is_stop_told and part.is_launched:
             self._tell_stop(part)
@@ -558,7 +558,7 @@ class Node:
             if part.is_forgotten and self.shipped(part.intent.part):
                 await self._drop(part)
 
-    async def _drop(self, part: Part) -> None:
+    async def _drop(self, part: StartedPart) -> None:
         intent = part.intent
         gone = Gone(intent.part, intent.attempt, intent.epoch, part.exit, round(self.journal.lived_s, 1))
         self.journal.append(gone)
@@ -572,7 +572,7 @@ class Node:
             self.removal_turns += 1
 
     def _remove_some(self, intent: Intent) -> bool:
-        places = Places(Path(intent.folder))
+        places = PartPaths(Path(intent.folder))
         for folder in (places.work, places.scratch):
             if not beneath.thin(str(folder), REMOVED_AT_ONCE):
                 return False

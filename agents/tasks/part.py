@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agents.isolation.beneath import OWN, Rights
+from agents.isolation.beneath import OWN, FileRights
 from agents.protocol import Checkpoint, Exit, Here, Output, Phase
 from agents.storage.checkpoint_watch import CheckpointWatch
 from agents.storage.tree import MAX_FILES
 from agents.tasks import diff
-from agents.tasks.environment import Places
+from agents.tasks.environment import PartPaths
 from agents.tasks.journal import Intent
 from agents.tasks.progress import ReportFile
 
 
-class Part:
+class StartedPart:
     """A part that was started here. Its phase only ever increases."""
 
-    def __init__(self, intent: Intent, rights: Rights = OWN) -> None:
+    def __init__(self, intent: Intent, rights: FileRights = OWN) -> None:
         self.intent = intent
         self.phase = Phase.ACKED
         self.pid: int | None = None
@@ -38,7 +38,7 @@ class Part:
         self.is_busy = False
         self.is_forgotten = False
         self._final_sizes: dict[str, int] | None = None
-        self.reports = ReportFile(Places(Path(intent.folder)).reports)
+        self.reports = ReportFile(PartPaths(Path(intent.folder)).reports)
         self.watch = CheckpointWatch(intent.folder, rights)
         self.outputs: list[Output] = []
 

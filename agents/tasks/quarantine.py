@@ -12,7 +12,7 @@ from typing import Final
 
 from agents.protocol import AsideOrder, SetAside
 from agents.supervisor.procfs import boottime
-from agents.tasks.part import Part
+from agents.tasks.part import StartedPart
 
 _LONGEST_REASON: Final = 300
 
@@ -21,9 +21,9 @@ _LONGEST_REASON: Final = 300
 class Quarantine:
     """The parts that are set aside, since when, and how often taking them over was tried."""
 
-    parts: dict[str, tuple[Part, SetAside, float]] = field(default_factory=dict)
+    parts: dict[str, tuple[StartedPart, SetAside, float]] = field(default_factory=dict)
 
-    def put(self, part: Part, error: Exception) -> None:
+    def put(self, part: StartedPart, error: Exception) -> None:
         """Set a part aside, or record that another attempt to take it over failed."""
         name = part.intent.part
         _, former, since = self.parts.get(name, (part, None, boottime()))
@@ -35,7 +35,7 @@ class Quarantine:
         """Remove a part that was taken over, or has ended."""
         self.parts.pop(name, None)
 
-    def asked(self, order: AsideOrder) -> Part | None:
+    def asked(self, order: AsideOrder) -> StartedPart | None:
         """Return the part that an order is for; None for an order that came twice or too late."""
         found = self.parts.get(order.part)
         return found[0] if found is not None and found[1].tries == order.tries else None

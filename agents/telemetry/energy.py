@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 from agents.protocol import ByKind, Device, DeviceClaim, DeviceSample, Name, Number
 from agents.supervisor.record import write_whole
 
@@ -49,8 +49,8 @@ class Counters(msgspec.Struct, frozen=True):
     )
 
 
-_counters = Shape[Counters](Counters)
-_saved = Shape[Saved](Saved)
+_counters = BoundedDecoder[Counters](Counters)
+_saved = BoundedDecoder[Saved](Saved)
 
 
 @dataclass

@@ -56,7 +56,7 @@ def _system() -> str:
         return platform.system()
 
 
-class Watched:
+class WatchedProbe:
     """One probe with what it last told. Once it is not prompt it has a thread of its own: others do not wait for it."""
 
     def __init__(self, name: str, probe: Probe) -> None:
@@ -157,7 +157,7 @@ class HostView:
         self._disks: list[Disk] = []
         self._file_systems: list[FileSystem] = []
         self.is_changed = False  # whether the last sample brought the end of a look that took long
-        self._watched = [Watched(module, probe) for module, probe in probes.items()]
+        self._watched = [WatchedProbe(module, probe) for module, probe in probes.items()]
 
     def look(self, patience_s: float = LOOK_PATIENCE_S) -> bool:
         """Discover devices again; true when the inventory differs from the one before.

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agents.decode import Shape, Undecodable
+from agents.decode import BoundedDecoder, Undecodable
 from agents.isolation.beneath import regular
 from agents.link.server import Channel, Server, ServerRefused
 from agents.patience import within
 from agents.protocol import LOGS_PATH, LogBatch, LogChunk, LogReceipt
-from agents.tasks.node import Node
-from agents.tasks.part import Part
+from agents.tasks.node import NodeTasks
+from agents.tasks.part import StartedPart
 
 log = logging.getLogger("switchyard.agent")
 
@@ -28,11 +28,11 @@ LIVE_PERIOD_S = 0.2
 REST_PERIOD_S = 5.0
 RETRY_MAX_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
-_receipts = Shape[LogReceipt](LogReceipt, packed=True)
+_receipts = BoundedDecoder[LogReceipt](LogReceipt, packed=True)
 
 
 @dataclass
-class Stream:
+class ShippedStream:
     """How far one stream has been shipped. ``is_known`` is false until the server told what it holds."""
 
     committed: int = 0
@@ -43,10 +43,10 @@ class Stream:
 class LogShipper:
     """One node's logs. Many parts travel in one batch, in turn, so that a flood of one holds up no other."""
 
-    def __init__(self, node: Node, server: Server) -> None:
+    def __init__(self, node: NodeTasks, server: Server) -> None:
         self.node = node
         self.channel = Channel(server)
-        self.streams: dict[tuple[str, int, str], Stream] = {}
+        self.streams: dict[tuple[str, int, str], ShippedStream] = {}
         self.wake = asyncio.Event()
         self._turn = 0
         node.on_end = lambda part: self.wake.set()
@@ -59,7 +59,7 @@ class LogShipper:
             return True
         rank, sizes = part.intent.rank, part.log_sizes()
         for kind in ("out", "err"):
-            stream = self.streams.get((name, rank, kind), Stream())
+            stream = self.streams.get((name, rank, kind), ShippedStream())
             size = sizes.get(f"{rank}.{kind}", 0)
             if not stream.is_refused and size and (not stream.is_known or stream.committed < size):
                 return False
@@ -129,7 +129,7 @@ class LogShipper:
             behind = more
         return chunks
 
-    def _behind(self) -> list[tuple[Part, str, int, int]]:
+    def _behind(self) -> list[tuple[StartedPart, str, int, int]]:
         """The streams with something to ship: where to go on, and the size until which to."""
         found = []
         for name, part in self.node.parts.items():
@@ -138,7 +138,7 @@ class LogShipper:
                 size = sizes.get(f"{part.intent.rank}.{kind}", 0)
                 if not size:
                     continue
-                stream = self.streams.setdefault((name, part.intent.rank, kind), Stream())
+                stream = self.streams.setdefault((name, part.intent.rank, kind), ShippedStream())
                 if not stream.is_refused and (not stream.is_known or stream.committed < size):
                     # A long stream of which nothing is known is asked about first, with an empty chunk.
                     is_asked = not stream.is_known and size > CHUNK_BYTES
@@ -146,7 +146,7 @@ class LogShipper:
         return found
 
     @staticmethod
-    def _read(part: Part, kind: str, offset: int, room: int) -> LogChunk:
+    def _read(part: StartedPart, kind: str, offset: int, room: int) -> LogChunk:
         intent = part.intent
         data = b""
         if room > 0:

@@ -18,13 +18,13 @@ from agents.devices.cap import GRACE_S, MemoryCaps
 from agents.devices.memory import DeviceMemory
 from agents.devices.returned import BLIND_S, PATIENCE_S, Returns, is_blind, waits_for
 from agents.ends import clause, say, told
-from agents.link.connection import Link
+from agents.link.connection import ServerConnection
 from agents.link.server import Channel, Server, ServerRefused
 from agents.link.skew import sentence
 from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
 from agents.supervisor import procfs, record
-from agents.tasks.node import Node
-from agents.tasks.part import Part
+from agents.tasks.node import NodeTasks
+from agents.tasks.part import StartedPart
 from agents.telemetry.energy import EnergyMeter
 from agents.telemetry.host import HostView
 
@@ -53,7 +53,7 @@ class Meter:
     the newest samples are sent, seldom.
     """
 
-    def __init__(self, node: Node, view: HostView, link: Link, server: Server) -> None:
+    def __init__(self, node: NodeTasks, view: HostView, link: ServerConnection, server: Server) -> None:
         self.node = node
         self.view = view
         self.link = link
@@ -160,7 +160,7 @@ class Meter:
                     cap.remember(live[name].intent.folder, over[name])
                 self.node.end(live[name], END_GRACE_S, cap.WHY)
 
-    async def _released(self, part: Part, end: Exit) -> Exit:
+    async def _released(self, part: StartedPart, end: Exit) -> Exit:
         """The end of a part with what became of its devices' memory; it waits while they do not give it back."""
         claims = self.returns.concerns(part.intent.folder, part.intent.devices)
         if not claims or end.cause in NEVER_RAN:
@@ -184,7 +184,7 @@ class Meter:
             log.warning("part %s: %s", part.intent.part, late)
         return msgspec.structs.replace(end, released=told)
 
-    def _shared(self, part: Part) -> set[str]:
+    def _shared(self, part: StartedPart) -> set[str]:
         """The devices that others use too: other parts, and what no stage started."""
         return self._foreign() | {
             claim.uuid for other in self.node.live if other is not part for claim in other.intent.devices

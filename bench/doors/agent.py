@@ -20,12 +20,12 @@ import msgspec
 
 import agents
 from agents import decode
-from agents.decode import Shape, Undecodable
+from agents.decode import BoundedDecoder, Undecodable
 from agents.devices import vendors
-from agents.devices.card import Card, Unreadable
+from agents.devices.card import Card, UnreadableOutput
 from agents.devices.cards import BROKEN_INPUT
 from agents.devices.readers import rocm
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import ReaderSilent
 from agents.isolation.run_as import RunAs
 from agents.link.server import Server
 from agents.protocol import Checkpoint, Exit, Here, Phase, Source
@@ -37,7 +37,7 @@ from agents.storage.bundle import BundleCache
 from agents.storage.checkpoint_watch import CheckpointWatch
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher
-from agents.storage.manifest import Unfit
+from agents.storage.manifest import UnfitFile
 from agents.storage.peers import Keys, PeerServer, ticket, visit
 from agents.storage.staging import Staging
 from agents.storage.tree import Leaf, Tree
@@ -251,13 +251,13 @@ def _notes(folder: str) -> Door:
     )
 
 
-def every_shape() -> list[Shape[Any]]:
+def every_shape() -> list[BoundedDecoder[Any]]:
     """What the modules of the agent decode by shape."""
     found = {}
     for module in pkgutil.walk_packages(agents.__path__, "agents."):
         if not module.name.endswith("__main__"):
             for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Shape):
+                if isinstance(value, BoundedDecoder):
                     found[id(value)] = value
     return list(found.values())
 
@@ -297,8 +297,8 @@ def _journals(folder: str) -> Door:
 
 # -- what other nodes send
 
-_files = [manifest.Entry("a/b", 3, DIGEST), manifest.Entry("c", 0, DIGEST, True)]
-_tree = manifest.Manifest(_files)
+_files = [manifest.ManifestEntry("a/b", 3, DIGEST), manifest.ManifestEntry("c", 0, DIGEST, True)]
+_tree = manifest.FolderManifest(_files)
 
 
 def _peer_manifests(folder: str) -> Door:
@@ -308,7 +308,7 @@ def _peer_manifests(folder: str) -> Door:
         found.encode()
         manifest.share(found, 1, 3)
 
-    return Door([_tree.encode()], take, (Unfit,))
+    return Door([_tree.encode()], take, (UnfitFile,))
 
 
 class _Answering:
@@ -348,7 +348,7 @@ def _peer_answers(folder: str) -> Door:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
     ranged = b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 2-4/5\r\nContent-Length: 3\r\n\r\nllo"
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
-    return Door([head, ranged, chunked], take, (OSError, http.client.HTTPException, Unfit, Full))
+    return Door([head, ranged, chunked], take, (OSError, http.client.HTTPException, UnfitFile, Full))
 
 
 def _peer_requests(folder: str) -> Door:
@@ -385,7 +385,7 @@ def _kept_roots(folder: str) -> Door:
         os.utime(path, ns=(1_000_000_000, 1_000_000_000))
         store.members(DIGEST)
 
-    return Door([b"tree", b"file", _tree.encode()], take, (Unfit,))
+    return Door([b"tree", b"file", _tree.encode()], take, (UnfitFile,))
 
 
 # -- what tools print
@@ -415,7 +415,7 @@ def _tools(folder: str) -> Door:
 
     printed = [path.read_bytes() for path in sorted(FIXTURES.glob("*.*"))]
     assert len(printed) > 20, "the recorded answers are there"
-    return Door([each for each in printed if len(each) < 65536], take, (Unreadable, NoAnswer, *BROKEN_INPUT))
+    return Door([each for each in printed if len(each) < 65536], take, (UnreadableOutput, ReaderSilent, *BROKEN_INPUT))
 
 
 def _engines(folder: str) -> Door:

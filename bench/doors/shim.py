@@ -5,7 +5,7 @@ import os
 from agents.supervisor import container_removal, lean, lease, procfs, record
 from agents.supervisor.command import refused
 from agents.supervisor.life import Life
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 from bench.doors.door import Door, write
 
 TYPE_CHECKING = False
@@ -154,7 +154,7 @@ def _output(folder: str) -> Door:
 
     def take(content: bytes) -> None:
         reader, writer = os.pipe()
-        stream = Stream(reader, f"{folder}/0.out", 1 << 16, Mask(["secret-of-the-job", "line one\nline two"]), 0)
+        stream = OutputStream(reader, f"{folder}/0.out", 1 << 16, Mask(["secret-of-the-job", "line one\nline two"]), 0)
         try:
             for at in range(0, min(len(content), 50_000), 17_000):
                 os.write(writer, content[at : at + 17_000])

@@ -13,13 +13,13 @@ from typing import Final
 
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import Running
-from scheduler.sim.world import Lived, World
+from scheduler.sim.world import Lived, SimulatedWorld
 
 # What is less than this is done, in seconds.
 DONE_S: Final = 1e-6
 
 
-class ChargedWorld(World):
+class ChargedWorld(SimulatedWorld):
     """A world in which each interval costs; ``charges`` holds the overhead in seconds of each arrival by its id.
     Overhead is service too, under every policy, as in the published simulator.
 

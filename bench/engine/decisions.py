@@ -19,7 +19,7 @@ from scheduler.decisions.log import Record, Writer
 from scheduler.profiles import named
 from scheduler.scenario import arrivals
 from scheduler.sim.cluster import cluster
-from scheduler.sim.world import Chance, World
+from scheduler.sim.world import Chance, SimulatedWorld
 
 KEYS: Final = ("decision_write_ms", "decision_write_share", "decision_bytes", "decisions_same")
 NEEDS_NO_TRACES: Final = True
@@ -47,7 +47,7 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
 def _live(folder: Path, progress: Callable[[int, int], None]) -> tuple[float, float, list[int]]:
     writer, profile, names = Writer(folder), named("hybrid"), {"default": "hybrid"}
     found = arrivals.generate({"jobs": JOBS, "per_hour": PER_HOUR, "seed": SEED})
-    world = World(cluster(NODES), found, profile, seed=SEED, chance=Chance(error=0.3))
+    world = SimulatedWorld(cluster(NODES), found, profile, seed=SEED, chance=Chance(error=0.3))
     spent_s = planned_s = 0.0
     sizes: list[int] = []
     cycles = 0

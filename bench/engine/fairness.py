@@ -15,9 +15,9 @@ from typing import Final
 
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
-from scheduler.sim.world import World
+from scheduler.sim.world import SimulatedWorld
 
 KEYS: Final = ("fair_gap_jobs", "thrash_per_100")
 NEEDS_NO_TRACES: Final = True
@@ -46,23 +46,23 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
     return {"fair_gap_jobs": gap(equal), "thrash_per_100": 100.0 * stops / (len(mixed) + stops)}
 
 
-def gap(entries: Sequence[Entry]) -> float:
+def gap(entries: Sequence[StageRecord]) -> float:
     """The largest difference of received device time while both projects had work to begin, in hours of all GPUs."""
     busy = min(max(_began(one) for one in entries if one.stage.project == name) for name in ("a", "b"))
     times = sorted({at for one in entries for at in (_began(one), _began(one) + HOUR) if at <= busy})
     return max(abs(_received(entries, "a", at) - _received(entries, "b", at)) for at in times) / (GPUS * HOUR)
 
 
-def _received(entries: Sequence[Entry], project: str, until: float) -> float:
+def _received(entries: Sequence[StageRecord], project: str, until: float) -> float:
     mine = (one for one in entries if one.stage.project == project)
     return sum(min(max(until - _began(one), 0.0), HOUR) for one in mine)
 
 
-def _began(entry: Entry) -> float:
+def _began(entry: StageRecord) -> float:
     if entry.started_at is None:
         raise RuntimeError(f"{entry.stage.id} never began")
     return entry.started_at
 
 
-def _live(came: Sequence[Arrival]) -> tuple[Entry, ...]:
-    return World(cluster(f"1x{GPUS}"), came, named(PROFILE)).run().entries
+def _live(came: Sequence[Arrival]) -> tuple[StageRecord, ...]:
+    return SimulatedWorld(cluster(f"1x{GPUS}"), came, named(PROFILE)).run().entries

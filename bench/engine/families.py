@@ -25,22 +25,22 @@ from scheduler.profiles import load, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
 from scheduler.sim.metrics import measure as metrics
-from scheduler.sim.traces.families import FLEET, Family, generate
+from scheduler.sim.traces.families import FLEET, WorkloadFamily, generate
 from scheduler.sim.world import Chance
 
 KEYS: Final = ("families_jct_mean_ratio", "families_jct_worst_ratio", "families_promises_worst_pct")
 NEEDS_NO_TRACES: Final = True
 TUNING: Final = (1, 2, 3)
 SEEDS: Final = (101, 102)
-FAMILIES: Final[Mapping[str, Family]] = {
-    "light, calm": Family(0.5, 0.5, 0.0, 1.0, 0.7),
-    "light, full": Family(0.5, 0.5, 0.2, 5.0, 1.2),
-    "wide, heavy": Family(0.2, 2.0, 0.0, 5.0, 1.0),
-    "mixed": Family(0.6, 1.5, 0.25, 10.0, 1.0),
-    "single, heavy": Family(0.9, 2.5, 0.0, 5.0, 1.3),
-    "single, bound": Family(0.8, 1.5, 0.5, 10.0, 1.0),
-    "bursts": Family(0.7, 1.5, 0.1, 20.0, 1.0),
-    "overloaded": Family(0.5, 2.0, 0.3, 10.0, 1.6),
+FAMILIES: Final[Mapping[str, WorkloadFamily]] = {
+    "light, calm": WorkloadFamily(0.5, 0.5, 0.0, 1.0, 0.7),
+    "light, full": WorkloadFamily(0.5, 0.5, 0.2, 5.0, 1.2),
+    "wide, heavy": WorkloadFamily(0.2, 2.0, 0.0, 5.0, 1.0),
+    "mixed": WorkloadFamily(0.6, 1.5, 0.25, 10.0, 1.0),
+    "single, heavy": WorkloadFamily(0.9, 2.5, 0.0, 5.0, 1.3),
+    "single, bound": WorkloadFamily(0.8, 1.5, 0.5, 10.0, 1.0),
+    "bursts": WorkloadFamily(0.7, 1.5, 0.1, 20.0, 1.0),
+    "overloaded": WorkloadFamily(0.5, 2.0, 0.3, 10.0, 1.6),
 }
 _TURNS: Final[Mapping[str, Any]] = {"timetable": "none", "rotates": "event"}
 RIVALS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -75,7 +75,7 @@ class RestartingWorld(LearningWorld):
         return done_s - cost_s * self._rate(running), lost_s + cost_s
 
 
-def live(family: Family, seed: int, profile: Profile) -> Course:
+def live(family: WorkloadFamily, seed: int, profile: Profile) -> Course:
     """One workload under a profile; all jobs must complete."""
     began = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     chance = Chance(stop_s=0.0, saves_on_stop=True)

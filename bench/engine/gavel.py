@@ -23,7 +23,7 @@ from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
 from scheduler.sim.traces.arrival import Arrival
 from scheduler.sim.traces.gavel import throughputs
-from scheduler.sim.world import Chance, World
+from scheduler.sim.world import Chance, SimulatedWorld
 
 KEYS: tuple[str, ...] = (
     "gavel_fifo_h",
@@ -82,7 +82,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-class Measured(World):
+class Measured(SimulatedWorld):
     """A world that ends when the last of the measured stages has ended."""
 
     open: set[str]

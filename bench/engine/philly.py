@@ -19,10 +19,10 @@ from scheduler.core.model.types import Quota
 from scheduler.profiles import PROFILES, load, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import philly
 from scheduler.sim.traces.arrival import Arrival
-from scheduler.sim.world import Chance, World
+from scheduler.sim.world import Chance, SimulatedWorld
 
 LOADS: Final = (1.0, 1.25, 1.4, 1.6)
 # At this load it is counted how many promises of the whole month are kept.
@@ -127,10 +127,10 @@ def again_s(gpus: float) -> float:
 
 
 def _static(jobs: Sequence[Arrival], clusters: Mapping[str, int]) -> Month:
-    began, entries = _cpu_s(), list[Entry]()
+    began, entries = _cpu_s(), list[StageRecord]()
     for name, nodes in sorted(clusters.items()):
         mine = [one for one in jobs if one.project == name]
-        world = World(cluster(f"{nodes}x{GPUS}"), mine, load("static", STATIC))
+        world = SimulatedWorld(cluster(f"{nodes}x{GPUS}"), mine, load("static", STATIC))
         entries += world.run().entries
     return _month(jobs, entries, sum(clusters.values()), _cpu_s() - began)
 
@@ -148,7 +148,7 @@ def _hybrid(jobs: Sequence[Arrival], clusters: Mapping[str, int], **more: Any) -
     return _month(jobs, world.run().entries, sum(clusters.values()), _cpu_s() - began)
 
 
-def _month(jobs: Sequence[Arrival], entries: Sequence[Entry], nodes: int, cpu_s: float) -> Month:
+def _month(jobs: Sequence[Arrival], entries: Sequence[StageRecord], nodes: int, cpu_s: float) -> Month:
     """The figures; restarts are charged to the job's own time and to what was lost."""
     end = max(one.submit_s for one in jobs)
     begin = min(one.submit_s for one in jobs)
@@ -174,14 +174,14 @@ def _month(jobs: Sequence[Arrival], entries: Sequence[Entry], nodes: int, cpu_s:
     )
 
 
-def _kept_pct(entries: Sequence[Entry]) -> float:
+def _kept_pct(entries: Sequence[StageRecord]) -> float:
     """Of the stages that were promised a start, how many began by the end of the first range that they were given."""
     promised = [one for one in entries if one.promised is not None and one.started_at is not None]
     kept = sum((one.started_at or 0.0) <= one.promised.late_at + 1.0 for one in promised if one.promised)
     return 100.0 * kept / len(promised) if promised else 100.0
 
 
-def _share_until(entry: Entry, end: float) -> float:
+def _share_until(entry: StageRecord, end: float) -> float:
     """The share of what a stage held that lies before ``end``."""
     began, ended = entry.started_at or 0.0, entry.ended_at or 0.0
     return max(0.0, min(ended, end) - began) / max(ended - began, 1e-9)

@@ -22,12 +22,12 @@ from scipy.interpolate import LinearNDInterpolator
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Alternative, Ask, Estimate, Placement, Running, Snapshot, Stage
 from scheduler.core.planning import engine
-from scheduler.core.resources.elastic import Curve, Elastic, Sizing, allot
+from scheduler.core.resources.elastic import Elastic, ScalingCurve, Sizing, allot
 from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished
 from scheduler.profiles import load
 from scheduler.sim.cluster import cluster
-from scheduler.sim.traces import Column, Table, read_table
+from scheduler.sim.traces import TraceColumn, TraceTable, read_table
 
 KEYS: tuple[str, ...] = ("pollux_hybrid_s", "pollux_blind_s")
 WORKLOADS: Final = (1, 3, 5, 6)
@@ -43,11 +43,22 @@ SIZES: Final = (1, 2, 3, *range(GPUS, NODES * GPUS + 1, GPUS))
 SIZING: Final = Sizing(urgency=0.3, settle_s=180.0)
 PROFILE: Final[dict[str, Any]] = {"policies": {"priority": {}, "gang": {}, "pack": {}}, "timetable": "none"}
 
-_TIMES: Final = (Column("local_bsz", "whole"), Column("step_time", "number"), Column("sync_time", "number"))
-_PLACES: Final = (Column("placement"), *_TIMES)
-_SCALES: Final = (Column("num_nodes", "whole"), Column("num_replicas", "whole"), *_TIMES)
-_EPOCHS: Final = tuple(Column(name, "number", most=1e300) for name in ("progress", "iteration", "grad_sqr", "grad_var"))
-_JOBS: Final = (Column("name"), Column("time", "number"), Column("application"), Column("num_replicas", "whole"))
+_TIMES: Final = (
+    TraceColumn("local_bsz", "whole"),
+    TraceColumn("step_time", "number"),
+    TraceColumn("sync_time", "number"),
+)
+_PLACES: Final = (TraceColumn("placement"), *_TIMES)
+_SCALES: Final = (TraceColumn("num_nodes", "whole"), TraceColumn("num_replicas", "whole"), *_TIMES)
+_EPOCHS: Final = tuple(
+    TraceColumn(name, "number", most=1e300) for name in ("progress", "iteration", "grad_sqr", "grad_var")
+)
+_JOBS: Final = (
+    TraceColumn("name"),
+    TraceColumn("time", "number"),
+    TraceColumn("application"),
+    TraceColumn("num_replicas", "whole"),
+)
 
 
 class Application:
@@ -86,7 +97,7 @@ class Application:
         self.best = cache(self._best)
         self.curve = cache(self._curve)
 
-    def _column(self, table: Table, name: str) -> list[float]:
+    def _column(self, table: TraceTable, name: str) -> list[float]:
         return [row[name] for row in table.rows[: self.epochs]]
 
     def _step_times(self, size: int, local: int) -> tuple[float, float]:
@@ -113,10 +124,10 @@ class Application:
         tries = np.unique(np.geomspace(self.batches[0], self.batches[-1], 24).round())
         return max((self._rate(size, int(batch), epoch) for batch in tries), default=0.0)
 
-    def _curve(self, epoch: int) -> Curve:
+    def _curve(self, epoch: int) -> ScalingCurve:
         """The rate of progress at each size, relative to one device."""
         rates = {size: self.best(size, epoch) for size in SIZES}
-        return Curve({size: rate / self.alone(epoch) for size, rate in rates.items() if rate > 0})
+        return ScalingCurve({size: rate / self.alone(epoch) for size, rate in rates.items() if rate > 0})
 
     def alone(self, epoch: int) -> float:
         """The rate of progress on one device, or for each of the fewest that it can have."""

@@ -26,7 +26,7 @@ from scheduler.core.world.service import width
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
 from scheduler.sim.world import Chance
 
@@ -141,7 +141,7 @@ def live(
     clusters: Mapping[str, int],
     until_s: float,
     progress: Callable[[int, int], None],
-) -> tuple[Sequence[Entry], Mapping[str, Range]]:
+) -> tuple[Sequence[StageRecord], Mapping[str, Range]]:
     """What became of the jobs by ``until_s`` under the profile ``sort``, and the first range that each was given."""
     world = Watched(
         cluster(f"{sum(clusters.values())}x{philly.GPUS}"),
@@ -197,7 +197,7 @@ def urgent(bursts: Sequence[float], projects: Sequence[str]) -> list[Arrival]:
     return found
 
 
-def judge(entries: Iterable[Entry], ranges: Mapping[str, Range], until_s: float) -> Kept:
+def judge(entries: Iterable[StageRecord], ranges: Mapping[str, Range], until_s: float) -> Kept:
     """How the ranges had turned out by then; those that were still open are left out. A job that began in the moment in
     which it came did not wait."""
     waited = [one for one in entries if one.started_at is None or one.started_at > one.stage.submitted_at]
@@ -215,7 +215,7 @@ def judge(entries: Iterable[Entry], ranges: Mapping[str, Range], until_s: float)
     )
 
 
-def recovery(entries: Iterable[Entry], bursts: Sequence[float]) -> tuple[float, float]:
+def recovery(entries: Iterable[StageRecord], bursts: Sequence[float]) -> tuple[float, float]:
     """What an urgent job waits normally, and how long after a burst it is so again: the means over the bursts.
 
     The normal is the mean wait until the burst of those that came before it. At each moment the mean is taken over the
@@ -244,7 +244,7 @@ def _mean_wait(came: np.ndarray, began: np.ndarray, now: float) -> float:
     return float((np.minimum(began, now) - came)[near].mean()) if near.any() else 0.0
 
 
-def _busy(entries: Iterable[Entry], until_s: float) -> float:
+def _busy(entries: Iterable[StageRecord], until_s: float) -> float:
     """Percent of all GPU time until then that was held."""
     held_s = 0.0
     for one in entries:

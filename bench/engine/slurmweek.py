@@ -19,7 +19,7 @@ from scheduler.predict.finished import Asked, Finished
 from scheduler.profiles import PROFILES, load
 from scheduler.sim.learned import LearningWorld
 from scheduler.sim.traces import Arrival, slurm
-from scheduler.sim.world import Lived, World
+from scheduler.sim.world import Lived, SimulatedWorld
 
 KEYS: tuple[str, ...] = ("slurmweek_accuracy", "slurmweek_gap_closed_pct")
 FILE: Final = "slurm_week/ub_week_events.csv.gz"
@@ -86,10 +86,10 @@ def lives(arrivals: list[Arrival], profile: Profile, progress: Callable[[int, in
     for name in ("limits", "predicted", "oracle"):
         began = time.process_time()
         if name == "predicted":
-            world: World = LearningWorld(machine(), arrivals, profile, renew_s=RENEW_S)
+            world: SimulatedWorld = LearningWorld(machine(), arrivals, profile, renew_s=RENEW_S)
         else:
             known = arrivals if name == "limits" else [replace(one, expected_s=one.duration_s) for one in arrivals]
-            world = World(machine(), known, profile)
+            world = SimulatedWorld(machine(), known, profile)
         found[name] = slowdown(world.run(progress))
         spent_s = time.process_time() - began
         print(f"\r  {profile.name:>14} {name:>10} {found[name]:>9.2f} {spent_s:>6.0f}          ", flush=True)

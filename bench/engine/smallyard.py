@@ -19,7 +19,7 @@ from typing import Final
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
 
 NEEDS_NO_TRACES: Final = True
@@ -102,13 +102,13 @@ def _declared(dice: random.Random, true_s: float) -> float | None:
     return None
 
 
-def live(seed: int) -> tuple[LearningWorld, Sequence[Entry]]:
+def live(seed: int) -> tuple[LearningWorld, Sequence[StageRecord]]:
     """What became of the stages of one yard."""
     world = LearningWorld(cluster(NODES), arrivals(seed), named("hybrid"), renew_s=RENEW_S)
     return world, world.run().entries
 
 
-def judge(world: LearningWorld, entries: Sequence[Entry]) -> Judged:
+def judge(world: LearningWorld, entries: Sequence[StageRecord]) -> Judged:
     """How predictions at submission and first announced starts turned out."""
     truth = {one.id: one.duration_s for one in arrivals_of(world)}
     off, twice, under, known = [], [], [], 0

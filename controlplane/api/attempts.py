@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from agents.protocol import Share
 from controlplane.accounts import permissions
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs import adjust
@@ -77,13 +77,13 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
             detail = _("only {user}, a lead of project {project} or staff may adjust this attempt")
             detail = detail.format(user=job.user.get_username(), project=job.project.name)
-            raise Refused(403, "permission_denied", detail)
+            raise RequestRefused(403, "permission_denied", detail)
         given, reason, ranks = _wish(request.data)
         if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
             detail = _(
                 "{field} would give it more than its stage has asked for, or a place before others: only staff may"
             ).format(field=field)
-            raise Refused(
+            raise RequestRefused(
                 403, "permission_denied", detail, errors=[FieldError(f"/{field}", detail, "permission_denied")]
             )
         try:
@@ -92,7 +92,7 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
         except adjust.Unadjustable as error:
             if error.field:
                 raise _wrong(error.field, str(error)) from None
-            raise Refused(409, "not_adjustable", str(error)) from None
+            raise RequestRefused(409, "not_adjustable", str(error)) from None
         return self.shown(self.get_object())
 
 
@@ -114,5 +114,5 @@ def _wish(data: Any) -> tuple[dict[str, Any], str, list[int] | None]:
     return given, reason.strip(), ranks
 
 
-def _wrong(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])
+def _wrong(field: str, detail: str) -> RequestRefused:
+    return RequestRefused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])

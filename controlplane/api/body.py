@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 from django.utils.translation import gettext as _
 from rest_framework.parsers import BaseParser
 
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.documents import DEEPEST, MOST_NODES, Unreadable, from_json, from_yaml
 from controlplane.jobs.section import FieldError
 
@@ -43,7 +43,7 @@ def read_bounded(stream: IO[bytes], largest: int) -> bytes:
     """All of the stream; raises 413 where it is longer than ``largest`` bytes."""
     content = stream.read(largest + 1)
     if len(content) > largest:
-        raise Refused(413, "too_large", _("the body must have at most {most:,} bytes").format(most=largest))
+        raise RequestRefused(413, "too_large", _("the body must have at most {most:,} bytes").format(most=largest))
     return content
 
 
@@ -51,22 +51,26 @@ def _or_refuse(parse: Any, content: bytes) -> Any:
     try:
         return parse(content)
     except Unreadable as error:
-        raise Refused(400, "unreadable", str(error), errors=[FieldError("", str(error), "unreadable")]) from None
+        raise RequestRefused(400, "unreadable", str(error), errors=[FieldError("", str(error), "unreadable")]) from None
 
 
 def check_bounds(value: Any) -> None:
-    """Raises :class:`Refused` for a value that is nested too deep or holds too many values."""
+    """Raises :class:`RequestRefused` for a value that is nested too deep or holds too many values."""
     count, level = 0, [value]
     for _level in range(DEEPEST + 1):
         if not level:
             return
         count += len(level)
         if count > MOST_NODES:
-            raise Refused(422, "too_large", _("a job file may hold at most {most:,} values").format(most=MOST_NODES))
+            raise RequestRefused(
+                422, "too_large", _("a job file may hold at most {most:,} values").format(most=MOST_NODES)
+            )
         level = [
             inner
             for each in level
             for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
         ]
     if level:
-        raise Refused(422, "too_deep", _("a job file may be nested {most} levels deep at most").format(most=DEEPEST))
+        raise RequestRefused(
+            422, "too_deep", _("a job file may be nested {most} levels deep at most").format(most=DEEPEST)
+        )

@@ -21,7 +21,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import audit, permissions
 from controlplane.api.permissions import signed_in
-from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.problem import Problem, RequestRefused, not_found
 from controlplane.api.room import HasRoom
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.models import Bundle as Row
@@ -54,7 +54,9 @@ class MaySubmit(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS or permissions.submittable(signed_in(request)).exists():
             return True
-        raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
+        raise RequestRefused(
+            403, "permission_denied", _("you may submit to no project; ask the lead of one to let you")
+        )
 
 
 class BelowShare(BasePermission):
@@ -68,7 +70,7 @@ class BelowShare(BasePermission):
             return True
         detail = _("you have {own:,} bytes of bundles here and may have {most:,}; unused ones go after {days} days")
         most, days = settings.BUNDLE_BYTES_PER_USER, settings.RETENTION_DAYS["bundles"]
-        raise Refused(507, "too_many_bundles", detail.format(own=own, most=most, days=days))
+        raise RequestRefused(507, "too_many_bundles", detail.format(own=own, most=most, days=days))
 
 
 class BundleViewSet(ResourceViewSet):
@@ -115,16 +117,18 @@ class BundleViewSet(ResourceViewSet):
 
 
 def _receive(stream: IO[bytes] | Any, into: Incoming, largest: int) -> tuple[str, int]:
-    """Writes the body to a file; its digest and size. Raises Refused where it is no bundle."""
+    """Writes the body to a file; its digest and size. Raises RequestRefused where it is no bundle."""
     digest, size, first = hashlib.sha256(), 0, b""
     while piece := stream.read(PIECE) if hasattr(stream, "read") else b"":
         first, size = first or piece[:2], size + len(piece)
         if size > largest:
-            raise Refused(413, "too_large", _("a bundle may have at most {most} MiB").format(most=largest // 2**20))
+            raise RequestRefused(
+                413, "too_large", _("a bundle may have at most {most} MiB").format(most=largest // 2**20)
+            )
         digest.update(piece)
         into.write(piece)
     into.flush()
     os.fsync(into.fileno())
     if first != GZIP:
-        raise Refused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
+        raise RequestRefused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
     return digest.hexdigest(), size

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import SingleViewSet
 from controlplane.queries import consolidation
@@ -51,5 +51,7 @@ class ConsolidationViewSet(SingleViewSet):
         """Follows one advice: those who stand in the way stop with a checkpoint and go on elsewhere. Only staff."""
         done = follow(self.body(FollowedSerializer)["stage"], self.user)
         if done is None:
-            raise Refused(409, "advice_gone", _("there is no such advice now: the world has moved on; ask for it anew"))
+            raise RequestRefused(
+                409, "advice_gone", _("there is no such advice now: the world has moved on; ask for it anew")
+            )
         return Response(consolidation.shown(*done))

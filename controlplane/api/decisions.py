@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Problem, Refused
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.queries import decisions
@@ -84,7 +84,9 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
         """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
         project's stages."""
         if not permissions.may(self.user, Permit.SEE_DECISIONS):
-            raise Refused(403, "forbidden", _("a record shows the stages of every project; only staff may take it"))
+            raise RequestRefused(
+                403, "forbidden", _("a record shows the stages of every project; only staff may take it")
+            )
         answer = HttpResponse(decisions.record_of(number), content_type="application/octet-stream")
         answer["Content-Disposition"] = f'attachment; filename="{number:012}{log.SUFFIX}"'
         return answer

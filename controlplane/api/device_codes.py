@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import device_codes, guard, service
 from controlplane.accounts.models import Token
-from controlplane.api.problem import Problem, Refused
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import SingleViewSet
 
@@ -75,13 +75,13 @@ class DeviceCodeViewSet(SingleViewSet):
         """A code for a program to show. A person who is signed in types it at ``verification_uri`` and confirms it."""
         ask = self.body(DeviceAskSerializer)
         if not ask["name"].isprintable():
-            raise Refused(400, "invalid", _("name must be 1 to 60 characters that can be printed"))
+            raise RequestRefused(400, "invalid", _("name must be 1 to 60 characters that can be printed"))
         address = guard.who(request._request).address
         try:
             row, secret = device_codes.begin(ask["name"], ask["scopes"] or ["read", "submit"], ask["days"], address)
         except device_codes.TooMany:
             detail = _("too many programs of this address wait for a confirmation; try again when theirs have ended")
-            raise Refused(429, "too_many", detail, retry_s=60) from None
+            raise RequestRefused(429, "too_many", detail, retry_s=60) from None
         grant = {
             "device_code": secret,
             "user_code": device_codes.shown(row.code),
@@ -110,7 +110,7 @@ class DeviceCodeViewSet(SingleViewSet):
                 "access_denied": _("the code was refused"),
                 "expired_token": _("the code has expired, or was used; begin anew"),
             }
-            raise Refused(400, found.error, told[found.error], retry_s=found.interval_s)
+            raise RequestRefused(400, found.error, told[found.error], retry_s=found.interval_s)
         token = found.token
         issued = {
             "access_token": found.secret,
@@ -131,6 +131,6 @@ class OwnTokenViewSet(SingleViewSet):
     def destroy(self, request: Request) -> Response:
         """Takes back the token that this request carries. It is refused from now on."""
         if not isinstance(request.auth, Token):
-            raise Refused(409, "no_token", _("this request carries no access token that could be taken back"))
+            raise RequestRefused(409, "no_token", _("this request carries no access token that could be taken back"))
         service.revoke_token(request.auth.user, request.auth.pk)
         return Response(status=204)

@@ -12,9 +12,9 @@ from controlplane.jobs import models as rows
 from controlplane.queries import events
 
 
-class FactSerializer(ReadModelSerializer):
+class JobEventSerializer(ReadModelSerializer):
     class Meta:
-        model = events.Fact
+        model = events.JobEvent
         read = events.shown
 
 
@@ -25,7 +25,7 @@ class EventViewSet(ListModelMixin, ResourceViewSet):
     queryset = rows.Event.objects.none()
     filterset_class = events.EventFilter
     ordering = "-id"
-    serializer_class = FactSerializer
+    serializer_class = JobEventSerializer
 
     def get_queryset(self) -> QuerySet[rows.Event]:
         return events.visible(self.user).select_related("job")

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import ReasonSerializer
 from controlplane.api.viewsets import LONGEST_REASON, WHY, SingleViewSet
 from controlplane.fleet import fuse
@@ -46,6 +46,6 @@ class FuseViewSet(SingleViewSet):
         reason is required."""
         why = self.body(ReasonSerializer)["reason"].strip()
         if not why:
-            raise Refused(422, "reason_missing", _("say why the silent nodes may be given up: reason is empty"))
+            raise RequestRefused(422, "reason_missing", _("say why the silent nodes may be given up: reason is empty"))
         fuse.release(self.user.get_username(), why[:LONGEST_REASON])
         return self.shown(fuse.state())

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import IdempotencyKey
 from controlplane.accounts.service import KEY_LIFE
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 
 
 def once(request: Request, act: Callable[[], Response]) -> Response:
@@ -30,7 +30,7 @@ def once(request: Request, act: Callable[[], Response]) -> Response:
     if not key:
         return act()
     if len(key) > 200 or not key.isprintable():
-        raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
+        raise RequestRefused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
     digest = _digest(request)
     with transaction.atomic():
         row = _claim(request.user, key, digest)
@@ -59,12 +59,14 @@ def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
             if new := cursor.fetchone():
                 return IdempotencyKey(pk=new[0], user=user, key=key, digest=digest)
     except OperationalError as error:
-        raise Refused(
+        raise RequestRefused(
             409, "in_flight", _("the first request with this Idempotency-Key is still running; ask again"), retry_s=2
         ) from error
     row = IdempotencyKey.objects.get(user=user, key=key)
     if row.digest != digest:
-        raise Refused(422, "key_reused", _("this Idempotency-Key was used for another request; choose a new one"))
+        raise RequestRefused(
+            422, "key_reused", _("this Idempotency-Key was used for another request; choose a new one")
+        )
     return row
 
 

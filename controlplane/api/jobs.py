@@ -21,7 +21,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import PageSerializer, ReadModelSerializer, ReasonSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.jobs import models as rows
@@ -30,6 +30,7 @@ from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
+from controlplane.queries import events as history
 from controlplane.queries import job_rows, jobs
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
@@ -164,7 +165,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         if dry_run == "placement":
             return Response(jobs.tried(spec, self.user))
         if dry_run:
-            raise Refused(400, "invalid", _("dry_run must be validate or placement"))
+            raise RequestRefused(400, "invalid", _("dry_run must be validate or placement"))
         job = service.submit(spec, self.user)
         response = self.shown(job, status=201)
         response["Location"] = f"/api/v1/jobs/{job.number}"
@@ -184,7 +185,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         files = self.body(BatchSerializer)["jobs"]
         if not 1 <= len(files) <= MOST_AT_ONCE:
             detail = _("jobs must hold 1 to {most:,} job files, not {count:,}")
-            raise Refused(422, "invalid", detail.format(most=MOST_AT_ONCE, count=len(files)))
+            raise RequestRefused(422, "invalid", detail.format(most=MOST_AT_ONCE, count=len(files)))
         for each in files:
             check_bounds(each)
         accepted = service.submit_many(files, self.user)
@@ -209,11 +210,11 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         job = self.get_object()
         if not permissions.may_end(self.user, owner_id=job.user_id, project_id=job.project_id):
             detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
-            raise Refused(403, "permission_denied", detail)
+            raise RequestRefused(403, "permission_denied", detail)
         reason = self.body(ReasonSerializer)["reason"]
         if len(reason) > LONGEST_REASON:
             fault = FieldError("/reason", _("must have at most 500 characters"), "too_long")
-            raise Refused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
+            raise RequestRefused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
         with transaction.atomic():
             act(job, self.user.get_username(), reason.strip())
         return self.shown(self.get_object())
@@ -237,12 +238,12 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         it is, so it is true until that changes; nothing is changed by asking."""
         return Response(answers.of_job(self.get_object(), self.user))
 
-    @extend_schema(responses=tries.JobFactPage, parameters=[EventQuerySerializer])
+    @extend_schema(responses=history.JobHistory, parameters=[EventQuerySerializer])
     @action(detail=True)
     def events(self, request: Request, name: str) -> Response:
         """Everything that happened to the job, oldest first unless asked otherwise."""
         order = self.asked(EventQuerySerializer)["sort"]
-        return self.page(rows.Event.objects.filter(job=self.get_object()), order, tries.facts)
+        return self.page(history.of_job(self.get_object()), order, lambda found: history.shown(found, self.user))
 
     @extend_schema(responses=tries.AttemptPage, parameters=[PageSerializer])
     @action(detail=True)
@@ -278,7 +279,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @action(detail=True)
     def logs(self, request: Request, name: str) -> HttpResponse:
         """The log's bytes from an offset on, or its last lines."""
-        wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.Wanted)
+        wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.LogQuery)
         content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
         response = HttpResponse(content, content_type="text/plain; charset=utf-8")
         response["X-Log-Next-Offset"] = str(next_offset)

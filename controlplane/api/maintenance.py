@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import maintenance
@@ -102,5 +102,5 @@ def _named(model: Any, field: str, name: str, unknown: str) -> Any:
     return row
 
 
-def _faulty(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])
+def _faulty(field: str, detail: str) -> RequestRefused:
+    return RequestRefused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from controlplane.api.idempotency import once
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.queries import names
 from controlplane.queries.reading import etag
 
@@ -45,7 +45,7 @@ def unless_changed(request: Request, shown: Any) -> None:
     wanted = request.headers.get("If-Match", "*")
     now = etag(names.encode(shown, request.user))
     if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
-        raise Refused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
+        raise RequestRefused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
 
 
 class IdempotentCreateMixin(APIView):

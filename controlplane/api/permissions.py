@@ -12,7 +12,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.accounts.roles import ROLES
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 
 
 def signed_in(request: Request) -> User:
@@ -28,7 +28,7 @@ def permitted(request: Request, permit: Permit, deed: str) -> User:
     if not permissions.may(user, permit):
         named = _(" or ").join(role for role, given in ROLES.items() if permit in given)
         detail = _("only the role {role} may {deed}").format(role=named, deed=deed)
-        raise Refused(403, "permission_denied", detail)
+        raise RequestRefused(403, "permission_denied", detail)
     return user
 
 
@@ -42,7 +42,7 @@ class Scoped(BasePermission):
         needed = "read" if request.method in SAFE_METHODS else getattr(view, "scope", "submit")
         if needed in token.scopes:
             return True
-        raise Refused(
+        raise RequestRefused(
             403,
             "scope_missing",
             _("this access token covers {scopes}; this needs the scope {needed}").format(

@@ -28,11 +28,11 @@ from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
-from controlplane.queries.logs import Gone
+from controlplane.queries.logs import LogGone
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.sentences import in_language, title
-from controlplane.simulations.service import TooMany
+from controlplane.simulations.service import TooManySimulations
 from controlplane.whatif.questions import NotAnswered
 from scheduler.core.model.lifecycle import IllegalTransition
 from scheduler.core.model.sentences import said
@@ -64,7 +64,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Raised by a view that will not do what it was asked; becomes a problem document."""
 
     def __init__(
@@ -91,9 +91,9 @@ class ProblemResponse(Response):
         return msgspec.json.encode(self.data)
 
 
-def not_found(what: str) -> Refused:
+def not_found(what: str) -> RequestRefused:
     """The answer where there is nothing by that name, or nothing that this user may know of."""
-    return Refused(404, "not_found", _("there is no {what} that you may see").format(what=what))
+    return RequestRefused(404, "not_found", _("there is no {what} that you may see").format(what=what))
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
@@ -118,7 +118,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     return ProblemResponse(problem, status=refused.status, headers=_headers(error, refused))
 
 
-def _headers(error: Exception, refused: Refused) -> dict[str, str]:
+def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
     headers: dict[str, str] = {"Cache-Control": "no-store"}
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
@@ -127,70 +127,73 @@ def _headers(error: Exception, refused: Refused) -> dict[str, str]:
     return headers
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> RequestRefused:
     """The refusal that an exception amounts to. What is not foreseen is a fault of the server and says nothing more."""
     match error:
-        case Refused():
+        case RequestRefused():
             return error
         case InvalidSpec():
             count = len(error.errors)
             detail = str(error) if count == 1 else _("the job file has {count} faults").format(count=count)
-            return Refused(422, "invalid_spec", detail, errors=error.errors)
+            return RequestRefused(422, "invalid_spec", detail, errors=error.errors)
         case IllegalTransition():
-            return Refused(409, "illegal_transition", in_language(said(error)))
-        case profiles.Unseen():
-            return Refused(409, "not_previewed", str(error))
+            return RequestRefused(409, "illegal_transition", in_language(said(error)))
+        case profiles.NoPreview():
+            return RequestRefused(409, "not_previewed", str(error))
         case profiles.InUse():
-            return Refused(409, "profile_in_use", str(error))
+            return RequestRefused(409, "profile_in_use", str(error))
         case profiles.ProfileInvalid():
             problem = shortened(in_language(said(error)))
-            return Refused(422, "invalid_profile", problem, errors=[FieldError(f"/{error.field}", problem, "invalid")])
+            return RequestRefused(
+                422, "invalid_profile", problem, errors=[FieldError(f"/{error.field}", problem, "invalid")]
+            )
         case ScenarioError():
             problem = shortened(in_language(error.said))
             at = FieldError(("/" + error.at.replace(".", "/")).rstrip("/"), problem, "invalid")
             detail = f"{error.at}: {problem}" if error.at else problem
-            return Refused(422, "invalid_scenario", detail, errors=[at])
-        case TooMany():
-            return Refused(429, "too_many_simulations", str(error))
+            return RequestRefused(422, "invalid_scenario", detail, errors=[at])
+        case TooManySimulations():
+            return RequestRefused(429, "too_many_simulations", str(error))
         case NotAnswered():
-            return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
+            return RequestRefused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case SecretRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
-            return Refused(error.status, error.code, str(error), errors=fields)
+            return RequestRefused(error.status, error.code, str(error), errors=fields)
         case KeyUnavailable():
-            return Refused(503, "secrets_unavailable", str(error), retry_s=30)
+            return RequestRefused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():
-            return Refused(409, "refused", str(error))
+            return RequestRefused(409, "refused", str(error))
         case TooLarge():
-            return Refused(422, "too_large", str(error))
+            return RequestRefused(422, "too_large", str(error))
         case Unanswerable():
-            return Refused(400, "invalid", str(error))
+            return RequestRefused(400, "invalid", str(error))
         case Unseen():
-            return Refused(404, "not_found", str(error))
+            return RequestRefused(404, "not_found", str(error))
         case ResultLost():
-            return Refused(410, "result_lost", str(error))
-        case Gone():
-            return Refused(410, "log_lost", str(error))
+            return RequestRefused(410, "result_lost", str(error))
+        case LogGone():
+            return RequestRefused(410, "log_lost", str(error))
         case StorageSilent():
-            return Refused(503, "storage_unavailable", _("the storage of logs does not answer; try again"), retry_s=30)
+            detail = _("the storage of logs does not answer; try again")
+            return RequestRefused(503, "storage_unavailable", detail, retry_s=30)
         case Http404():
-            return Refused(404, "not_found", _("there is nothing at this address that you may see"))
+            return RequestRefused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():
-            return Refused(403, "permission_denied", _("you may not do this"))
+            return RequestRefused(403, "permission_denied", _("you may not do this"))
         case RequestDataTooBig():
-            return Refused(413, "too_large", _("the request is larger than this server accepts"))
+            return RequestRefused(413, "too_large", _("the request is larger than this server accepts"))
         case SuspiciousOperation() | BadRequest():
-            return Refused(400, "invalid", _("this request cannot be read"))
+            return RequestRefused(400, "invalid", _("this request cannot be read"))
         case exceptions.APIException():
             return _from_rest(error)
         case msgspec.ValidationError() | msgspec.DecodeError():
-            return Refused(400, "invalid", _("the request cannot be read: {reason}").format(reason=error))
+            return RequestRefused(400, "invalid", _("the request cannot be read: {reason}").format(reason=error))
         case DatabaseError():
             return _from_database(error)
-    return Refused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))
+    return RequestRefused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))
 
 
-def _from_rest(error: exceptions.APIException) -> Refused:
+def _from_rest(error: exceptions.APIException) -> RequestRefused:
     code = {
         401: "not_authenticated", 403: "permission_denied", 404: "not_found", 405: "method_not_allowed",
         406: "not_acceptable", 415: "unsupported_media_type", 429: "throttled",
@@ -198,9 +201,9 @@ def _from_rest(error: exceptions.APIException) -> Refused:
     if isinstance(error, exceptions.ValidationError):
         faults = list(_flat(error.detail))
         detail = f"{faults[0].pointer.strip('/')}: {faults[0].detail}".removeprefix(": ") if faults else str(error)
-        return Refused(400, "invalid", detail, errors=faults)
+        return RequestRefused(400, "invalid", detail, errors=faults)
     hint = _("sign in, or send Authorization: Bearer with an access token") if error.status_code == 401 else ""
-    return Refused(error.status_code, code, str(error.detail), hint=hint)
+    return RequestRefused(error.status_code, code, str(error.detail), hint=hint)
 
 
 def _flat(detail: Any, pointer: str = "") -> Iterable[FieldError]:
@@ -214,18 +217,22 @@ def _flat(detail: Any, pointer: str = "") -> Iterable[FieldError]:
         yield FieldError(pointer, str(detail), getattr(detail, "code", "invalid"))
 
 
-def _from_database(error: DatabaseError) -> Refused:
+def _from_database(error: DatabaseError) -> RequestRefused:
     cause = error.__cause__
     if isinstance(cause, postgres.DiskFull):
-        return Refused(
+        return RequestRefused(
             503, "storage_full", _("the database's disk is full: reading works, writing does not"), retry_s=30
         )
     if isinstance(cause, postgres.LockNotAvailable | postgres.QueryCanceled | postgres.DeadlockDetected):
-        return Refused(503, "busy", _("the database is busy; try again"), retry_s=RETRY_AFTER_S)
+        return RequestRefused(503, "busy", _("the database is busy; try again"), retry_s=RETRY_AFTER_S)
     if isinstance(error, OperationalError | InterfaceError):
-        return Refused(503, "database_unavailable", _("the database does not answer; try again"), retry_s=RETRY_AFTER_S)
+        return RequestRefused(
+            503, "database_unavailable", _("the database does not answer; try again"), retry_s=RETRY_AFTER_S
+        )
     if isinstance(error, DataError):
-        return Refused(400, "invalid", _("a value in this request is larger than what can be kept"))
+        return RequestRefused(400, "invalid", _("a value in this request is larger than what can be kept"))
     if isinstance(error, IntegrityError):
-        return Refused(409, "conflict", _("somebody else changed this at the same moment; look again and repeat"))
-    return Refused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))
+        return RequestRefused(
+            409, "conflict", _("somebody else changed this at the same moment; look again and repeat")
+        )
+    return RequestRefused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import Problem, Refused
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.simulations import SimulationSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -90,7 +90,7 @@ class ProfileViewSet(ResourceViewSet):
         name = self.kwargs["name"]
         if name in PROFILES:
             detail = _("The profile %(name)s comes along and stays as it is; copy it under another name.")
-            raise Refused(409, "builtin_profile", detail % {"name": name})
+            raise RequestRefused(409, "builtin_profile", detail % {"name": name})
         return shown.own(name)
 
     @extend_schema(operation_id="profiles_list", responses={200: shown.ProfileList})

@@ -18,7 +18,7 @@ from controlplane.accounts import models as rows
 from controlplane.accounts.permissions import Permit
 from controlplane.api.pagination import WholeList
 from controlplane.api.permissions import permitted
-from controlplane.api.problem import Problem, Refused
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.section import FieldError
@@ -116,7 +116,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
                 chosen = rules.choose(project, body["days"], body.get("log_bytes", ...))
             except rules.Unfit as error:
                 at = FieldError(f"/days/{error.kind}", str(error), "invalid")
-                raise Refused(422, "invalid", str(error), errors=[at]) from None
+                raise RequestRefused(422, "invalid", str(error), errors=[at]) from None
             for row in chosen:
                 if rules.lengthens(row.kind, row.days, row.log_bytes):
                     deed = _("keep records of a project longer than those of others")

@@ -9,7 +9,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from controlplane import storage
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 
 
 class HasRoom(BasePermission):
@@ -19,4 +19,4 @@ class HasRoom(BasePermission):
         if request.method in SAFE_METHODS or not storage.is_full():
             return True
         detail = _("the disk of the control plane is nearly full: nothing can be uploaded until it has room")
-        raise Refused(507, "storage_full", detail, retry_s=60)
+        raise RequestRefused(507, "storage_full", detail, retry_s=60)

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.urls import Resolver404, resolve
 from rest_framework.exceptions import APIException
 
-from controlplane.api.problem import Refused
-from controlplane.simulations.service import TooMany
+from controlplane.api.problem import RequestRefused
+from controlplane.simulations.service import TooManySimulations
 
 Scope = dict[str, Any]
 _sessions: Final = import_module(settings.SESSION_ENGINE)
@@ -33,7 +33,7 @@ def of_api(scope: Scope) -> str:
     try:
         view.perform_authentication(asked)
         view.check_permissions(asked)
-    except (APIException, Refused, TooMany):
+    except (APIException, RequestRefused, TooManySimulations):
         return ""
     return f"user:{asked.user.pk}" if asked.user else ""
 

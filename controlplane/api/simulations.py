@@ -68,7 +68,7 @@ SMALL = {
 }
 
 
-class Allowed(BasePermission):
+class MayStartSimulation(BasePermission):
     """Refuses a new simulation where none may begin, before its trace is read."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -90,7 +90,7 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
     """Simulations."""
 
     largest_body = LARGEST_BATCH
-    permission_classes = [*ResourceViewSet.permission_classes, RoomForResult, Allowed]
+    permission_classes = [*ResourceViewSet.permission_classes, RoomForResult, MayStartSimulation]
     lookup_field, lookup_url_kwarg, lookup_value_converter = "pk", "number", "int"
     examples = {"number": "1"}
     queryset = rows.Simulation.objects.none()

@@ -17,7 +17,7 @@ AGENT_SOCKETS = [
 
 
 def sender(scope: dict[str, Any]) -> str:
-    """The node whose credential a request carries; empty where there is none."""
+    """Return the node whose credential a request carries; empty if there is none."""
     header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     node = fleet.authenticate(header)
     return f"node:{node.id}" if node else ""

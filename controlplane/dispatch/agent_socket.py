@@ -1,6 +1,6 @@
-"""The agents' WebSocket: receives Reports, sends Desired messages.
+"""The agents' WebSocket: receives Report messages and sends Desired messages.
 
-The socket keeps no state that matters: whatever is lost with it is repeated by the next message.
+The socket keeps no state of its own: whatever is lost with a connection is repeated by the next message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agents.protocol import Desired, Report
 from controlplane.dispatch import desired, report_decoder
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
-from controlplane.fleet.identity import Caller, Verdict
+from controlplane.fleet.identity import Caller, ReportVerdict
 from controlplane.jobs import record
 from controlplane.socket_authorization import AuthorizationWatch
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
-standing: AuthorizationWatch[uuid.UUID, fleet.Standing] = AuthorizationWatch(fleet.standing)
+standing: AuthorizationWatch[uuid.UUID, fleet.AgentStanding] = AuthorizationWatch(fleet.standing)
 
 
 def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,9 +42,9 @@ def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class AgentLink(AsyncWebsocketConsumer):
-    """The connection of one agent. Orders are sent at once when the node is nudged, and with the answer to each report.
+    """The connection of one agent. Sends orders when the node is nudged and with the answer to each report.
 
-    It is closed within two seconds after the credential that opened it was replaced or revoked.
+    It is closed within two seconds after its credential was replaced or revoked.
     """
 
     node_id: uuid.UUID
@@ -82,7 +82,7 @@ class AgentLink(AsyncWebsocketConsumer):
         except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
             log.warning("node %s is not nudged for now: %s", node.name, error)
 
-    def _check(self, now: fleet.Standing | None) -> None:
+    def _check(self, now: fleet.AgentStanding | None) -> None:
         if self.closing is not None:
             return
         self._rotation_due = now is not None and now.is_rotation_due
@@ -128,9 +128,11 @@ class AgentLink(AsyncWebsocketConsumer):
         raw = bytes_data if bytes_data is not None else (text_data or "").encode()
         try:
             if len(raw) > MESSAGE_LIMIT:
-                raise report_decoder.Unreadable(f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}")
+                raise report_decoder.UnreadableReport(
+                    f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}"
+                )
             report, faults, refused = report_decoder.report(raw)
-        except report_decoder.Unreadable as error:
+        except report_decoder.UnreadableReport as error:
             await in_thread(self._complain, f"report refused: {error}")
             why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
             await self.close(protocol.CLOSE_PROTOCOL, reason=why)
@@ -150,7 +152,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 log.exception("a report of node %s could not be taken", self.name)
                 await in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
                 return
-            if answer.verdict in (Verdict.FENCED, Verdict.COPY):
+            if answer.verdict in (ReportVerdict.FENCED, ReportVerdict.COPY):
                 why = alarms.sentence(answer.says, 100).encode("ascii", "replace").decode()
                 await self.close(protocol.CLOSE_SECOND_INCARNATION, reason=why)
                 return
@@ -158,7 +160,7 @@ class AgentLink(AsyncWebsocketConsumer):
 
     def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.ReportAnswer, Desired | None]:
         answer = record.report(self.node_id, report, self.caller)
-        if answer.verdict is not Verdict.TAKEN:
+        if answer.verdict is not ReportVerdict.TAKEN:
             return answer, None
         self.incarnation, self._heard = report.incarnation, True
         self._opens_sessions = report.sessions
@@ -189,14 +191,14 @@ class AgentLink(AsyncWebsocketConsumer):
         return answer, message
 
     def _note_forgotten(self, message: Desired) -> None:
-        """See to parts that the node has acknowledged once and does not know any more: they are not ordered again."""
+        """Note parts that the node acknowledged earlier and no longer knows; they are not ordered again."""
         forgotten = {each.part for each in message.wanted if each.do == "run" and each.spec is None} - set(self.known)
         if forgotten != self._forgotten:
             self._forgotten = forgotten
             record.forgotten(self.node_id, forgotten)
 
     def _complain(self, says: str) -> None:
-        """Says on the node what is wrong with its reports, or that nothing is any more."""
+        """Record on the node what is wrong with its reports, or that nothing is any more."""
         if says != self._said:
             try:
                 alarms.raised(alarms.REPORT, {self.name: says} if says else {}, about=self.name)

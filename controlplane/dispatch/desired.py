@@ -28,7 +28,7 @@ AHEAD_S = 1800.0
 
 @cache
 def lineage() -> str:
-    """Which database this is. It differs after a restore into a new database cluster."""
+    """Return an id of the database, which changes when a backup is restored into a new database cluster."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
         return str(cursor.fetchone()[0])
@@ -74,9 +74,9 @@ WHERE n.id = %(node)s ORDER BY p.id
 def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, **answer: Any) -> Desired:
     """Return the current Desired message of a node.
 
-    ``known`` maps the parts that the agent holds to their phase: of those that it has journalled already the order is
-    repeated without its spec. ``answer`` are the fields that reply to a report (accepted, refused, unknown, forget),
-    and ``answers_seq`` says to which; 0 where nothing was asked.
+    ``known`` maps the parts that the agent holds to their phase; the orders of those that it has journalled are
+    repeated without their spec. ``answer`` has the fields that reply to a report (accepted, refused, unknown, forget),
+    and ``answers_seq`` is the number of that report, 0 if there was none.
     """
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
@@ -182,7 +182,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
 
 
 def _gang(rows: list[tuple[str, str, str, list[Any] | None]]) -> list[GangMember]:
-    """The nodes of an attempt in rank order, each with the address by which the others reach it."""
+    """Return the nodes of an attempt in rank order, each with the address at which the others reach it."""
     here = {address for _, address, _, _ in rows}
     return [
         GangMember(

@@ -80,11 +80,11 @@ class SessionSocket(AsyncWebsocketConsumer):
             self.ending = asyncio.create_task(self.cut(why))
 
     async def cut(self, why: str) -> None:
-        """Ends this side, for the reason with this code."""
+        """End this side with the reason of this code."""
         raise NotImplementedError
 
     async def pass_on(self, kind: str, **what: Any) -> None:
-        """Sends something to the other socket."""
+        """Send a message to the other socket."""
         self.sent += 1
         try:
             await self.channel_layer.send(self.peer, {"type": f"session.{kind}", "n": self.sent, **what})
@@ -93,7 +93,7 @@ class SessionSocket(AsyncWebsocketConsumer):
             await self.cut("GuestLost")
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Passes on what this socket says, and cuts off what keeps to no rule."""
+        """Pass on a message of this socket; disconnect it if the message breaks a rule."""
         if self.is_over or not self.peer:
             return
         if bytes_data:
@@ -117,7 +117,8 @@ class SessionSocket(AsyncWebsocketConsumer):
         await self.said(word)
 
     async def _slow_down(self) -> None:
-        """Hears no more words of a socket in a second than any command needs; what is not heard waits over there."""
+        """Read at most so many control messages a second from a socket; further ones stay unread, which slows the
+        sender down."""
         now = time.monotonic()
         self.words = max(0.0, self.words - (now - self.counted_at) * WORDS_PER_S) + 1
         self.counted_at = now
@@ -125,7 +126,7 @@ class SessionSocket(AsyncWebsocketConsumer):
             await asyncio.sleep((self.words - WORDS_PER_S) / WORDS_PER_S)
 
     async def said(self, word: SessionWord) -> None:
-        """This socket said something else."""
+        """Handle a message that is no data."""
         await self.pass_on("word", word=encode(word))
 
     async def session_piece(self, event: dict[str, Any]) -> None:
@@ -143,11 +144,11 @@ class SessionSocket(AsyncWebsocketConsumer):
             await self.heard_of(word)
 
     async def heard_of(self, word: SessionWord) -> None:
-        """The other socket said something else."""
+        """Handle a message of the other socket that is no data."""
         await self.tell(encode(word).decode())
 
     async def tell(self, what: str | bytes) -> None:
-        """Sends something to this socket. Where it went away meanwhile, what it said before that still counts."""
+        """Send a message to this socket. If it is closed meanwhile, what it sent before still counts."""
         try:
             await (self.send(text_data=what) if isinstance(what, str) else self.send(bytes_data=what))
         except Exception:
@@ -202,8 +203,8 @@ class AgentSession(SessionSocket):
         standing_of_nodes.enter(self, node.id, self._check)
         await self.channel_layer.send(self.peer, {"type": "session.joined", "agent": self.channel_name})
 
-    def _check(self, now: fleet.Standing | None) -> None:
-        """Whoever dialled is the node's agent for as long as the credential is the node's."""
+    def _check(self, now: fleet.AgentStanding | None) -> None:
+        """Check that the credential that opened the connection is still the node's."""
         if self.ending is None and (now is None or now.credential != self.credential):
             self.ending = asyncio.create_task(self.cut("GuestLink"))
 

@@ -42,7 +42,7 @@ RETURNING node_id
 
 
 def wanted(node: Node, digest: str) -> Input | None:
-    """The input with this digest that some stage reads on this node; None where none does."""
+    """Return the input with this digest that a stage on this node reads; None if no stage does."""
     with connection.cursor() as cursor:
         cursor.execute(_READERS, {"node": node.id, "name": node.name})
         stages = [row[0] for row in cursor.fetchall()]
@@ -50,7 +50,7 @@ def wanted(node: Node, digest: str) -> Input | None:
 
 
 def answer(node: Node, asked: AskSources) -> Sources | None:
-    """Where a node may fetch from; None where nothing on it reads that."""
+    """Return where a node may fetch an input from; None if no stage on it reads that."""
     each = wanted(node, asked.digest)
     if each is None:
         return None
@@ -68,7 +68,7 @@ def answer(node: Node, asked: AskSources) -> Sources | None:
 
 
 def appoint(node_id: uuid.UUID, digest: str) -> bool:
-    """Whether this node is the one to load the source: for a minute, or longer when it asks again."""
+    """Return whether this node is the one to download from the source, for a minute or until it stops asking again."""
     with connection.cursor() as cursor:
         cursor.execute(_APPOINT, {"digest": digest, "node": node_id, "life": APPOINTED_FOR_S})
         return cursor.fetchone() is not None

@@ -7,5 +7,5 @@ import hmac
 
 
 def ticket(key: str, root: str) -> str:
-    """The HMAC-SHA256 of a root's digest under the key that the serving node made and told us."""
+    """Return the HMAC-SHA256 of a root's digest under the key that the serving node generated."""
     return hmac.new(key.encode(), root.encode(), hashlib.sha256).hexdigest()

@@ -24,7 +24,7 @@ _NONE: Final = msgspec.Raw(b"null")
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class Unreadable(ValueError):
+class UnreadableReport(ValueError):
     """Raised for bytes that are no report at all; the text says why."""
 
 
@@ -49,10 +49,10 @@ _whole = msgspec.json.Decoder(Report).decode
 def report(raw: bytes) -> tuple[Report, list[str], str]:
     """Decode a report; return it with what was dropped, and why its inventory was refused (empty if it was not).
 
-    Raises Unreadable if not even the envelope can be decoded.
+    Raises UnreadableReport if not even the envelope can be decoded.
     """
     if raw.count(b",") > MOST_VALUES:
-        raise Unreadable(f"this is no report: it has more than {MOST_VALUES} values")
+        raise UnreadableReport(f"this is no report: it has more than {MOST_VALUES} values")
     try:
         return _checked(_whole(raw))
     except UNREADABLE:
@@ -60,7 +60,7 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
     try:
         letter = _letter(raw)
     except UNREADABLE as error:
-        raise Unreadable(f"this is no report: {_plain(error)}") from None
+        raise UnreadableReport(f"this is no report: {_plain(error)}") from None
     faults: list[str] = []
     full, refused = _inventory(letter.inventory.full)
     taken = Report(

@@ -79,7 +79,7 @@ def enrol(request: HttpRequest) -> HttpResponse:
 
 
 def _is_of_another(node: Node, incarnation: str) -> bool:
-    """Whether an agent that does not speak for the node (any more, or yet) sent this."""
+    """Return whether this was sent by an agent that does not (or not yet) speak for the node."""
     return bool(incarnation and node.incarnation) and incarnation != node.incarnation
 
 

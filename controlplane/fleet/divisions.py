@@ -14,7 +14,7 @@ from django.db import IntegrityError
 
 from agents.protocol import Division
 from controlplane.fleet.models import Device
-from scheduler.core.model.partitions import Layout, Part, table_of, tables
+from scheduler.core.model.partitions import Layout, Partition, table_of, tables
 from scheduler.core.model.types import Grant
 from scheduler.core.resources.match import SMALLEST
 
@@ -22,20 +22,20 @@ Stored = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionPlace:
     """A partition on a device: the number of slots it covers, and its uuid (empty if the agent creates it)."""
 
-    part: Part
+    part: Partition
     size: int
     uuid: str = ""
 
 
-def there(division: Division) -> tuple[Place, ...]:
+def there(division: Division) -> tuple[PartitionPlace, ...]:
     """Return the existing partitions of a device."""
     if any(one.start is None for one in division.made):
         in_order = sorted(division.made, key=lambda one: one.uuid)
-        return tuple(Place(Part(number, one.profile), 1, one.uuid) for number, one in enumerate(in_order))
-    return tuple(Place(Part(one.start or 0, one.profile), one.size, one.uuid) for one in division.made)
+        return tuple(PartitionPlace(Partition(number, one.profile), 1, one.uuid) for number, one in enumerate(in_order))
+    return tuple(PartitionPlace(Partition(one.start or 0, one.profile), one.size, one.uuid) for one in division.made)
 
 
 def for_engine(vendor: str, model: str, stored: Stored, *, may_divide: bool) -> tuple[str, Layout | None, bool]:
@@ -51,7 +51,7 @@ def for_engine(vendor: str, model: str, stored: Stored, *, may_divide: bool) -> 
     return name, tuple(place.part for place in there(division)), False
 
 
-def places(grants: Iterable[Grant]) -> dict[tuple[str, Part], Place]:
+def places(grants: Iterable[Grant]) -> dict[tuple[str, Partition], PartitionPlace]:
     """Return the location of each granted partition, by device and part. Raises IntegrityError for one that is gone."""
     wanted = {(grant.device, grant.part) for grant in grants if grant.part is not None}
     if not wanted:
@@ -60,7 +60,7 @@ def places(grants: Iterable[Grant]) -> dict[tuple[str, Part], Place]:
     return {(device, part): _place(devices.get(device), part) for device, part in wanted}
 
 
-def _place(device: Device | None, part: Part) -> Place:
+def _place(device: Device | None, part: Partition) -> PartitionPlace:
     if device is None or device.division is None:
         raise IntegrityError(f"device {device} is not divided any more: it has no {part.profile}")
     division = msgspec.convert(device.division, Division)
@@ -70,7 +70,7 @@ def _place(device: Device | None, part: Part) -> Place:
     table = table_of(device.vendor, device.model)
     if division.made or not division.makes or table is None:
         raise IntegrityError(f"device {device} was divided anew: it has no {part.profile} at slot {part.start}")
-    return Place(part, table.profiles[part.profile].size or 1)
+    return PartitionPlace(part, table.profiles[part.profile].size or 1)
 
 
 def profiles_of(table: str) -> set[str]:

@@ -34,7 +34,7 @@ SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FuseState:
     """Since when the fuse is blown (``None`` if it is not), the silent nodes with stages, and out of how many."""
 
     blown_at: datetime | None
@@ -74,10 +74,10 @@ def release(actor: str, reason: str) -> None:
     log.warning("%s has released the mass-loss fuse: %s", actor, reason)
 
 
-def state() -> State:
+def state() -> FuseState:
     """Return the current state of the fuse."""
     at = Heartbeat.objects.filter(name=BLOWN).values_list("at", flat=True).first()
-    return State(at, tuple(_silent().order_by("sort_key").values_list("name", flat=True)), _known())
+    return FuseState(at, tuple(_silent().order_by("sort_key").values_list("name", flat=True)), _known())
 
 
 def _silent() -> QuerySet[Node]:

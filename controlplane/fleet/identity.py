@@ -24,7 +24,7 @@ PERIODS_OF_SILENCE = 2.5
 LEAST_SILENCE_S = 1.0
 
 
-class Verdict(StrEnum):
+class ReportVerdict(StrEnum):
     """What to do with a report. Only one that is TAKEN changes anything."""
 
     TAKEN = "taken"
@@ -70,7 +70,7 @@ def judge(
     patience_s: float,
     heard_since_asked: bool,
     opened_since: bool,
-) -> Verdict:
+) -> ReportVerdict:
     """Decide about a report with number ``seq`` of one incarnation while ``holder`` speaks for the node.
 
     ``silent_s`` is how long the holder has been silent; ``heard_since_asked`` says that it reported since the other
@@ -78,21 +78,21 @@ def judge(
     An agent from before incarnations has an empty name, and is judged by its start alone.
     """
     if not message.name or not holder.name:
-        return Verdict.FENCED if message.start_seq < holder.start_seq else Verdict.TAKEN
+        return ReportVerdict.FENCED if message.start_seq < holder.start_seq else ReportVerdict.TAKEN
     if message.name == holder.name:
-        return Verdict.TAKEN if seq > holder_seq else Verdict.OLD
+        return ReportVerdict.TAKEN if seq > holder_seq else ReportVerdict.OLD
     is_alive = silent_s < patience_s
     if is_of_another_machine(message, holder):
         # However long the holder is silent: it may be cut off, and what it runs is alive.
-        return Verdict.WAITS if is_alive and not heard_since_asked else Verdict.COPY
+        return ReportVerdict.WAITS if is_alive and not heard_since_asked else ReportVerdict.COPY
     if message.boot_id == holder.boot_id and message.start_seq != holder.start_seq:
         if message.start_seq > holder.start_seq:
-            return Verdict.TAKEN
+            return ReportVerdict.TAKEN
         # A process that was replaced ends its last connection; one that dials again lives.
-        return Verdict.COPY if opened_since else Verdict.FENCED
+        return ReportVerdict.COPY if opened_since else ReportVerdict.FENCED
     if is_alive:
-        return Verdict.COPY if heard_since_asked else Verdict.WAITS
-    return Verdict.FENCED if message.start_seq < holder.start_seq else Verdict.TAKEN
+        return ReportVerdict.COPY if heard_since_asked else ReportVerdict.WAITS
+    return ReportVerdict.FENCED if message.start_seq < holder.start_seq else ReportVerdict.TAKEN
 
 
 def is_of_another_machine(one: Incarnation, other: Incarnation) -> bool:
@@ -100,7 +100,7 @@ def is_of_another_machine(one: Incarnation, other: Incarnation) -> bool:
     return bool(one.machine_id and other.machine_id) and one.machine_id != other.machine_id
 
 
-def admits(node: Node, message: Report, caller: Caller) -> tuple[Verdict, str]:
+def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, str]:
     """Judge a report of ``node``, which is locked; if it is taken, its incarnation speaks for the node from now on.
 
     For a copy, a sentence for people is returned too.
@@ -124,13 +124,13 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[Verdict, str]:
         heard_since_asked=asked,
         opened_since=opened_since,
     )
-    if verdict is Verdict.TAKEN and (speaker.name, speaker.boot_id) != (holder.name, holder.boot_id):
+    if verdict is ReportVerdict.TAKEN and (speaker.name, speaker.boot_id) != (holder.name, holder.boot_id):
         node.incarnation, node.machine_id = speaker.name, speaker.machine_id
         node.incarnation_at = Now()
         if speaker.boot_id != holder.boot_id:
             node.booted_at = Now()
         node.save(update_fields=["incarnation", "machine_id", "incarnation_at", "booted_at"])
-    return verdict, why_copied(speaker, holder) if verdict is Verdict.COPY else ""
+    return verdict, why_copied(speaker, holder) if verdict is ReportVerdict.COPY else ""
 
 
 def patience_s() -> float:

@@ -180,7 +180,7 @@ def _credential_changed(node: Node) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AgentStanding:
     """What an agent's connection depends on: the credential, whose it is, and the newest generation."""
 
     credential: str
@@ -194,12 +194,12 @@ class Standing:
         return self.credential_at is None or timezone.now() - self.credential_at > settings.NODE_CREDENTIAL_LIFE
 
 
-def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
+def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, AgentStanding]:
     """Return what the connections of these nodes depend on now, in one query."""
     rows = Node.objects.filter(id__in=nodes).values_list(
         "id", "credential_digest", "incarnation", "generation", "credential_at"
     )
-    return {row[0]: Standing(*row[1:]) for row in rows}
+    return {row[0]: AgentStanding(*row[1:]) for row in rows}
 
 
 def authenticate(header: str) -> Node | None:

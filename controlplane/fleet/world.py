@@ -66,7 +66,7 @@ Aside = dict[str, str]
 """Nodes by name whose rows cannot be used, with the reason."""
 
 
-class Fleet:
+class FleetReader:
     """Reads all nodes with the devices that they report, and again only those that changed. ``nodes`` are they in the
     order of their ids, each the same object for as long as it is the same.
 
@@ -104,7 +104,7 @@ class Fleet:
 
 def nodes() -> tuple[Node, ...]:
     """All nodes with the devices that they report."""
-    fleet = Fleet()
+    fleet = FleetReader()
     with connection.cursor() as cursor:
         fleet.read(cursor, None)
     return fleet.nodes

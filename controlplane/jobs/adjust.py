@@ -25,7 +25,7 @@ from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
 from controlplane.jobs.service import Note
 from controlplane.jobs.values import listed, nearest
-from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.lifecycle import State
 from scheduler.core.world import price
 

@@ -86,6 +86,39 @@ RECORD: Final[Mapping[str, str]] = {
     "SaveAlike": _("saves of stages like it took {save_s}"),
     "SaveAssumed": _("no save was measured, {save_s} are assumed"),
     "InterruptedEvery": _("; what it holds is interrupted about every {between_s}"),
+    # What a forecast rests on, by scheduler.core.model.basis, and what advice on memory does.
+    "BasisLimits": _("declared limits"),
+    "BasisDeclared": _("as declared"),
+    "BasisOwnRun": _("from {runs} run of this stage"),
+    "BasisOwnRuns": _("from {runs} runs of this stage"),
+    "BasisOtherRequest": _("from {runs} run of this stage with another request"),
+    "BasisOtherRequests": _("from {runs} runs of this stage with another request"),
+    "BasisNamesakes": _("from stages of this name by others"),
+    "BasisAhead": _("from what runs and waits ahead"),
+    "BasisTrace": _("a trace"),
+    "BasisTruth": _("the truth"),
+    "UnknownNoneLikeIt": _("unknown: no like stage has ended"),
+    "UnknownTooWide": _("unknown: like stages differ too much"),
+    "UnknownUneven": _("unknown: starts like this one came too unevenly"),
+    "BasisPeaks": _("peaks of {seen} finished stages like it"),
+    "BasisRanOut": _("; {ran_out} of them ran out of memory"),
+    # How many nodes were left after each filter of a search, by scheduler.core.model.funnel.
+    "FunnelAll": _("nodes"),
+    "FunnelInPool": _("in pool {pool}"),
+    "FunnelAllowed": _("where its data lie or not avoided"),
+    "FunnelMatching": _("with matching devices"),
+    "FunnelWithEngine": _("with a container engine"),
+    "FunnelReady": _("ready and healthy"),
+    "FunnelEnoughFree": _("with enough free"),
+    "FunnelNoPromiseDelayed": _("without delaying a promise"),
+    # What a stage asks of each of its nodes; with clauses of the engine between.
+    "OnNodes": _("{nodes} nodes x "),
+    "Either": _(" or "),
+    "OneShare": _("{share} {device}"),
+    "Shares": _("{count} x {share} {device}"),
+    "OnePartition": _("{partition} of {device}"),
+    "Partitions": _("{count} x {partition} of {device}"),
+    "Kind": _("{kind}"),
 }
 TEMPLATES: Final[Mapping[str, str]] = {**engine.TEMPLATES, **ENDS, **RECORD}
 
@@ -108,8 +141,8 @@ def clause(code: str, /, **params: Any) -> Clause:
 
 
 def told(*said: Clause) -> Told:
-    """Render clauses of the control plane (``RECORD``) as one sentence."""
-    pieces = (RECORD[each["code"]].format_map(_english(each["params"])) for each in said)
+    """Render clauses as one sentence."""
+    pieces = (TEMPLATES[each["code"]].format_map(_english(each["params"])) for each in said)
     return Told("".join(pieces), list(said))
 
 
@@ -163,7 +196,9 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
     """
     if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
         return text
-    pieces = (gettext(TEMPLATES[each["code"]]).format_map(Shown(shown(each.get("params") or {}))) for each in said)
+    pieces = (
+        gettext(TEMPLATES[each["code"]]).format_map(ShownValues(shown(each.get("params") or {}))) for each in said
+    )
     return hidden_in_words("".join(pieces).lstrip(",;，；、 "))
 
 
@@ -192,7 +227,7 @@ def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
     return gib(value) if name.endswith("_bytes") else str(value)
 
 
-class Shown(dict[str, str]):
+class ShownValues(dict[str, str]):
     """Values for a template; a missing one is rendered as a question mark."""
 
     def __missing__(self, key: str) -> str:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_noop
 
 from agents.protocol import IMAGE
 from controlplane.jobs import masked
+from controlplane.jobs.clauses import Clause, Told, clause, told
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import (
     Reader,
@@ -109,7 +110,7 @@ class DeviceCatalogue:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostDemand:
     """What a stage asks of the CPU and the memory of each node, whichever alternative runs."""
 
     cpus_milli: int
@@ -146,7 +147,7 @@ def _partition(value: object) -> str:
     raise Unacceptable(detail, "unknown_value")
 
 
-def _tables_with(profile: str) -> list[partitions.Table]:
+def _tables_with(profile: str) -> list[partitions.PartitionTable]:
     return [table for table in partitions.tables().values() if profile in table.profiles]
 
 
@@ -289,7 +290,7 @@ def alternatives(
     task: str,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     """Return the alternatives of a stage in the order of the file; faults are recorded as refusals of the section."""
@@ -332,7 +333,7 @@ def _ways(
     task: str,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     value = section.values.get("devices")
@@ -374,7 +375,7 @@ def _way(
     value: object,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> dict[str, Any]:
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
@@ -403,7 +404,7 @@ def _device(
     model: str,
     words: list[str],
     merged: dict[str, str],
-    host: Host,
+    host: HostDemand,
     partition: str,
 ) -> dict[str, Any]:
     if kind == "cpu":
@@ -413,7 +414,7 @@ def _device(
         if way.has("count") and way.values["count"] != 1:
             detail = _("count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli")
             way.refuse("count", detail, "exclusive")
-        own_host = Host(
+        own_host = HostDemand(
             way.read("milli", whole(10, 4_096_000), host.cpus_milli), way.read("memory", MEMORY, host.memory_bytes)
         )
         asks = [{**_accelerator("cpu"), "vendor": vendor, "model": model}]
@@ -466,7 +467,7 @@ def _kind(way: Section, model: str, known: DeviceCatalogue, partition: str) -> s
 
 
 def _alternative(
-    index: int, kind: str, asks: list[dict[str, Any]], argv: list[str], env: dict[str, str], host: Host
+    index: int, kind: str, asks: list[dict[str, Any]], argv: list[str], env: dict[str, str], host: HostDemand
 ) -> dict[str, Any]:
     cpu = {**_accelerator("cpu"), "milli": host.cpus_milli, "memory_bytes": host.memory_bytes}
     if kind == "cpu":
@@ -499,17 +500,19 @@ def spread(request: Mapping[str, Any]) -> str:
     return f"{request['least_nodes']}-{request['nodes']}" if "least_nodes" in request else str(request["nodes"])
 
 
-def spoken(request: Mapping[str, Any]) -> str:
-    """Format the demand of a stage: ``2 nodes x 8 H100 · 32 cores``."""
-    ways: list[str] = []
+def asked(request: Mapping[str, Any]) -> Told:
+    """Return what a stage asks of each of its nodes as a sentence and its clauses: ``2 nodes x 8 H100 · 32 cores``."""
+    ways: list[Clause] = []
     for way in request["alternatives"]:
-        words = _spoken_ask(way["asks"][0])
-        if words not in ways:
+        if (words := _asked(way["asks"][0])) not in ways:
             ways.append(words)
+    said = [clause("OnNodes", nodes=spread(request))] if request["nodes"] > 1 else []
+    if ways != [clause("Kind", kind="cpu")]:
+        for i, words in enumerate(ways):
+            said += [clause("Either"), words] if i else [words]
+        said.append(clause("With"))
     cores_ = request["alternatives"][0]["asks"][-1]["milli"] / 1000
-    parts = [] if ways == ["cpu"] else [" or ".join(ways)]
-    nodes = f"{spread(request)} nodes x " if request["nodes"] > 1 else ""
-    return nodes + " · ".join([*parts, f"{cores_:g} core{'' if cores_ == 1 else 's'}"])
+    return told(*said, clause("OneCore") if cores_ == 1 else clause("SomeCores", cores=f"{cores_:g}"))
 
 
 def device_kind(request: Mapping[str, Any]) -> str:
@@ -517,16 +520,20 @@ def device_kind(request: Mapping[str, Any]) -> str:
     return str(request["alternatives"][0]["asks"][0]["kind"])
 
 
-def _spoken_ask(ask: Mapping[str, Any]) -> str:
+def _asked(ask: Mapping[str, Any]) -> Clause:
     if ask["kind"] == "cpu":
-        return "cpu"
-    name = ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
+        return clause("Kind", kind="cpu")
+    count, device = ask["count"], ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
     if partition := ask.get("partition"):
-        return f"{partition} of {name}" if ask["count"] == 1 else f"{ask['count']} x {partition} of {name}"
+        if count == 1:
+            return clause("OnePartition", partition=partition, device=device)
+        return clause("Partitions", count=count, partition=partition, device=device)
     if ask["milli"] == 1000:
-        return f"{ask['count']} {name}"
+        return clause("Devices", count=count, device=device)
     share = f"{ask['milli'] / 1000:g}"
-    return f"{share} {name}" if ask["count"] == 1 else f"{ask['count']} x {share} {name}"
+    if count == 1:
+        return clause("OneShare", share=share, device=device)
+    return clause("Shares", count=count, share=share, device=device)
 
 
 def deadline_at(request: Mapping[str, Any], submitted_at: float) -> float | None:

@@ -451,6 +451,7 @@ class Decision(models.Model):
     waits = models.JSONField(default=dict)
     head = models.JSONField(default=dict)
     replanned = models.CharField(max_length=300, blank=True)
+    replanned_said = models.JSONField(default=list, db_default=[])
 
 
 class Shadow(models.Model):

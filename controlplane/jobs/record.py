@@ -25,7 +25,7 @@ from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.fleet import alarms, survivors
 from controlplane.fleet import service as fleet
-from controlplane.fleet.identity import Caller, Verdict, admits
+from controlplane.fleet.identity import Caller, ReportVerdict, admits
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import adjust, service
 from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
@@ -35,7 +35,7 @@ from controlplane.jobs.service import Note
 from controlplane.pools.profiles import takes_turns
 from scheduler.core.model import fences, retry
 from scheduler.core.model.lifecycle import Cause, NodeState, State, sources
-from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import StageEvent as What
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ReportAnswer:
     leftovers: list[Wanted] = field(default_factory=list)
     want_inventory: bool = False
     # The verdict on the report as a whole, and a sentence about a second agent of the node.
-    verdict: Verdict = Verdict.TAKEN
+    verdict: ReportVerdict = ReportVerdict.TAKEN
     says: str = ""
 
 
@@ -182,9 +182,9 @@ def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: C
     jobs = service.lock(part.job for part in news)
     node = Node.objects.select_for_update().get(id=node_id)
     answer.verdict, answer.says = admits(node, message, caller)
-    if answer.verdict is Verdict.COPY:
+    if answer.verdict is ReportVerdict.COPY:
         fleet.suspend(node, answer.says)
-    if answer.verdict is not Verdict.TAKEN:
+    if answer.verdict is not ReportVerdict.TAKEN:
         return []
     at = timezone.now()
     _note_restore(node, message, known)
@@ -470,7 +470,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         backoff_s=request["retry"]["backoff_s"],
     )
     if attempt.stop_why == Cause.CANCELLED:
-        verdict = retry.Verdict(retry.Outcome.CANCEL, counts=False)
+        verdict = retry.RetryVerdict(retry.RetryOutcome.CANCEL, counts=False)
     stage.failures += 1 if verdict.counts else 0
     what = verdict.event
     if what == What.REQUEUE:

@@ -42,7 +42,7 @@ from scheduler.core.model.lifecycle import (
     job_state,
     sources,
 )
-from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.types import Grant
 
 NOTHING = Told()
@@ -538,7 +538,7 @@ def _accelerators(placing: Placing) -> int:
 
 
 def _claim(
-    part: Part, grant: Grant, where: Mapping[tuple[str, partitions.Part], divisions.Place], at: datetime
+    part: Part, grant: Grant, where: Mapping[tuple[str, partitions.Partition], divisions.PartitionPlace], at: datetime
 ) -> Claim:
     claim = Claim(
         part=part,

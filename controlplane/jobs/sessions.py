@@ -45,7 +45,7 @@ class NotOpened(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SessionRequest:
     """A request for a session. Without a stage it is for the only running one."""
 
     command: Sequence[str] = ()
@@ -59,7 +59,7 @@ class Wish:
     reason: str = ""
 
 
-def begin(job: Job, user: User, token: Token, channel: str, wish: Wish) -> Session:
+def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest) -> Session:
     """Record a new session of this user in a running part of this job, which the user may see. Raises NotOpened."""
     if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
         text = _("only {user}, a lead of project {project} or staff may enter this job")
@@ -96,7 +96,7 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: Wish) -> Sessi
     return session
 
 
-def _part(job: Job, wish: Wish) -> Part:
+def _part(job: Job, wish: SessionRequest) -> Part:
     running = Part.objects.select_related("node", "attempt__stage").filter(
         attempt__stage__job=job, ended_at=None, phase=Phase.RUNNING
     )

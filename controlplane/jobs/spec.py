@@ -1,6 +1,7 @@
 """Resolves a job file to what is stored, or reports all of its faults.
 
-:func:`resolve` is pure: what it needs from the database is passed as :class:`Rules`, which :func:`rules_for` reads.
+:func:`resolve` is pure: what it needs from the database is passed as :class:`SubmitRules`, which
+:func:`rules_for` reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
-from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, Host
+from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.section import FieldError, Section
 from controlplane.jobs.values import (
     Unacceptable,
@@ -94,7 +95,7 @@ class InvalidSpec(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SubmitRules:
     """What in the database affects job files of a user: where the user may submit, and what exists."""
 
     projects: Mapping[str, Project]
@@ -157,7 +158,8 @@ class Resolved:
                     "name": stage.name,
                     "kind": stage.kind,
                     "needs": list(stage.needs),
-                    "asks": demand.spoken(stage.request),
+                    "asks": demand.asked(stage.request).text,
+                    "asks_said": demand.asked(stage.request).said,
                     "why": demand.why(stage.request),
                     "max_attempts": stage.max_attempts,
                     "begin_at": stage.begin_at.isoformat() if stage.begin_at else None,
@@ -168,7 +170,7 @@ class Resolved:
         }
 
 
-def rules_for(user: User) -> Rules:
+def rules_for(user: User) -> SubmitRules:
     """Read the rules for job files of this user."""
     from controlplane.jobs.models import Bundle
 
@@ -181,7 +183,7 @@ def rules_for(user: User) -> Rules:
     any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
-    return Rules(
+    return SubmitRules(
         projects=projects,
         pools={pool.name: pool for pool in Pool.objects.all()},
         classes={each.name: each for each in PriorityClass.objects.all()},
@@ -225,7 +227,7 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
     return found
 
 
-def resolve(spec: object, rules: Rules) -> Resolved:
+def resolve(spec: object, rules: SubmitRules) -> Resolved:
     """Resolve a job file. Raises :class:`InvalidSpec` with every fault of it."""
     faults: list[FieldError] = []
     job = Section(spec, "", faults, JOB_KEYS, LATER)
@@ -266,7 +268,7 @@ def _pointers(spec: Mapping[str, Any], key: str, inner: str) -> list[str]:
     return [f"{at}/{key}" for at, each in places if (each.get(key) or {}).get(inner) is not None]
 
 
-def _project(job: Section, rules: Rules) -> Project | None:
+def _project(job: Section, rules: SubmitRules) -> Project | None:
     name = job.values.get("project")
     if name is None:
         name = rules.default_project
@@ -287,7 +289,7 @@ def _project(job: Section, rules: Rules) -> Project | None:
     return rules.projects[name]
 
 
-def _pool(job: Section, rules: Rules, project: Project | None) -> Pool | None:
+def _pool(job: Section, rules: SubmitRules, project: Project | None) -> Pool | None:
     name = job.values.get("pool")
     name = rules.default_pool if name is None else name
     if not isinstance(name, str) or name not in rules.pools:
@@ -306,7 +308,7 @@ def _pool(job: Section, rules: Rules, project: Project | None) -> Pool | None:
     return pool
 
 
-def _priority(job: Section, rules: Rules, project: Project | None) -> tuple[str, int, bool]:
+def _priority(job: Section, rules: SubmitRules, project: Project | None) -> tuple[str, int, bool]:
     """Return the name, number and preemptibility of the job's priority class."""
     given = job.values.get("priority")
     given = rules.default_class if given is None else given
@@ -352,7 +354,7 @@ def _labels(job: Section) -> dict[str, str]:
 
 
 def _stages(
-    job: Section, rules: Rules, project: Project | None, pool: Pool | None, preemptible: bool
+    job: Section, rules: SubmitRules, project: Project | None, pool: Pool | None, preemptible: bool
 ) -> list[ResolvedStage]:
     if not job.has("stages"):
         return [_stage(job, "main", "generic", (), rules, project, pool, preemptible)]
@@ -443,12 +445,12 @@ def _stage(
     name: str,
     kind: str,
     needs: tuple[str, ...],
-    rules: Rules,
+    rules: SubmitRules,
     project: Project | None,
     pool: Pool | None,
     preemptible: bool,
 ) -> ResolvedStage:
-    host = Host(
+    host = HostDemand(
         section.read("cpus", demand.cores, round(demand.DEFAULT_CPUS * 1000)),
         section.read("memory", demand.MEMORY, demand.DEFAULT_MEMORY),
     )
@@ -457,7 +459,7 @@ def _stage(
     ways = demand.alternatives(section, kind, task, argv, env, host, rules.known)
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
         # A CPU alternative may ask more or less than the stage: its parts get what the alternative claims.
-        host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
+        host = HostDemand(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
@@ -516,7 +518,7 @@ def _topology(section: Section) -> dict[str, Any]:
     return {"within": within, **({"within_required": True} if mode == "required" else {})}
 
 
-def _elsewhere(section: Section, rules: Rules) -> dict[str, Any]:
+def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
     """Read where a stage must not run: nodes to avoid, and all nodes outside the site of its data."""
     avoided: list[str] = []
     for index, each in enumerate(section.each("avoid", MOST_AVOIDED)):

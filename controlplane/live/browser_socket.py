@@ -40,7 +40,7 @@ from django.utils import translation
 
 from controlplane.accounts.rights import Rights, rights
 from controlplane.live.feeds import Feed, feeds, sources
-from controlplane.queries.snapshots import Source
+from controlplane.queries.snapshots import TopicSource
 from controlplane.socket_authorization import AuthorizationWatch
 from controlplane.wellformed import fault_in, fault_of_query
 
@@ -74,7 +74,7 @@ class Topic:
     asked_again: bool = False
     failed: int = 0
     # For a shared snapshot: its source, its feed, and the cursor of what the browser has.
-    source: Source | None = None
+    source: TopicSource | None = None
     feed: Feed | None = None
     cursor: str = ""
 
@@ -287,7 +287,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                     await self.stir.wait()
             self.stir.clear()
 
-    async def _pass_on(self, topic: Topic, source: Source) -> None:
+    async def _pass_on(self, topic: Topic, source: TopicSource) -> None:
         """Send the changes of a shared snapshot that this browser lacks; a slow browser gets fewer, larger ones."""
         now = time.monotonic()
         if topic.feed is None or topic.feed.is_closed or topic.due_at <= now:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from agents.protocol import SessionEnd, SessionWord
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Token
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.dispatch.agent_socket import in_thread
 from controlplane.dispatch.exec_sessions import LONGEST_MESSAGE, STDIN, SessionSocket, encode
 from controlplane.dispatch.report_decoder import UNREADABLE
@@ -33,7 +33,7 @@ ASK_S: Final = 15.0
 JOIN_S: Final = 20.0
 
 
-class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExecRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first message of a caller."""
 
     command: Annotated[list[Annotated[str, msgspec.Meta(max_length=32_768)]], msgspec.Meta(max_length=1_024)] = []
@@ -47,7 +47,7 @@ class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-_ask = msgspec.json.Decoder(Ask).decode
+_ask = msgspec.json.Decoder(ExecRequest).decode
 
 
 class CallerSession(SessionSocket):
@@ -87,7 +87,7 @@ class CallerSession(SessionSocket):
         self._wait_no_more()
         try:
             session = await in_thread(self._begin, text_data or "")
-        except Refused as refused:
+        except RequestRefused as refused:
             await self._refuse(refused.status, refused.code, refused.detail)
             return
         except Unseen as unseen:
@@ -115,16 +115,16 @@ class CallerSession(SessionSocket):
         if sessions.SCOPE not in token.scopes:
             detail = _("this access token covers {scopes}; this needs the scope {needed}")
             scopes = ", ".join(token.scopes) or _("nothing")
-            raise Refused(403, "scope_missing", detail.format(scopes=scopes, needed=sessions.SCOPE))
+            raise RequestRefused(403, "scope_missing", detail.format(scopes=scopes, needed=sessions.SCOPE))
         try:
             ask = _ask(text.encode()[:LONGEST_MESSAGE])
         except UNREADABLE as error:
-            raise Refused(400, "invalid", _("this opens no session: {fault}").format(fault=error)) from None
+            raise RequestRefused(400, "invalid", _("this opens no session: {fault}").format(fault=error)) from None
         for word in (*ask.command, ask.stage, ask.reason):
             if fault := fault_in(word):
-                raise Refused(400, "invalid", fault)
+                raise RequestRefused(400, "invalid", fault)
         job = found(token.user, self.scope["url_route"]["kwargs"]["name"])
-        wish = sessions.Wish(**{name: getattr(ask, name) for name in ask.__struct_fields__})
+        wish = sessions.SessionRequest(**{name: getattr(ask, name) for name in ask.__struct_fields__})
         return sessions.begin(job, token.user, token, self.channel_name, wish)
 
     def _token(self) -> Token:
@@ -132,7 +132,7 @@ class CallerSession(SessionSocket):
         scheme, _space, secret = header.partition(" ")
         token = access.token_of(secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
-            raise Refused(401, "not_authenticated", _("this access token is unknown, revoked or expired"))
+            raise RequestRefused(401, "not_authenticated", _("this access token is unknown, revoked or expired"))
         access.touch(token)
         return token
 

@@ -19,7 +19,7 @@ from django.db import connections
 from django.utils import translation
 
 from controlplane.accounts.models import User
-from controlplane.queries.snapshots import SAFETY_S, AudienceChanged, Delta, Shared, Source
+from controlplane.queries.snapshots import SAFETY_S, AudienceChanged, Delta, Shared, TopicSource
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Feeds:
         self.hints = Hints()
         self._feeds: dict[str, Feed] = {}
 
-    async def of(self, source: Source, user: User, language: str) -> Feed:
+    async def of(self, source: TopicSource, user: User, language: str) -> Feed:
         """Return the feed of a source for what this user may see."""
         if source.is_for_all:  # no query is needed to determine what everybody sees
             shared = _shared(source, user, language)
@@ -172,12 +172,12 @@ class Feeds:
         return feed
 
 
-def _shared(source: Source, user: User, language: str) -> Shared:
+def _shared(source: TopicSource, user: User, language: str) -> Shared:
     with translation.override(language):
         return Shared.of(source, user)
 
 
-def _of_audience(source: Source, user: User, language: str) -> Shared:
+def _of_audience(source: TopicSource, user: User, language: str) -> Shared:
     try:
         return _shared(source, user, language)
     finally:
@@ -192,7 +192,7 @@ def feeds() -> Feeds:
     return _of_loops.setdefault(asyncio.get_running_loop(), Feeds())
 
 
-def sources() -> dict[str, Source]:
+def sources() -> dict[str, TopicSource]:
     """Return the sources that can be watched as shared snapshots, by topic."""
     from controlplane.pages.overview import SOURCES
 

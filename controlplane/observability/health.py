@@ -191,7 +191,7 @@ def _since(name: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueDepth:
     """How many messages of a queue nobody has taken yet, who takes them, and who stands by to do so."""
 
     name: str
@@ -200,12 +200,12 @@ class Queue:
     standing_by: tuple[str, ...]
 
 
-def queues() -> list[Queue]:
+def queues() -> list[QueueDepth]:
     """All queues in the order of the settings. Raises ``RedisError`` where Redis does not answer."""
     with presence.connect() as redis:
         seen = presence.workers(redis)
         return [
-            Queue(
+            QueueDepth(
                 name,
                 int(redis.llen(name)),
                 tuple(one.name for one in seen if name in one.queues and not one.stands_by),

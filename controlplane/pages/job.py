@@ -23,9 +23,10 @@ from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partition
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import attempts as tries
+from controlplane.queries import events as history
 from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
-from controlplane.queries.reading import API, Answer, cursor_of, told
+from controlplane.queries.reading import API, Representation, cursor_of, told
 from controlplane.queries.words import told_text
 from controlplane.storage import Pieces
 
@@ -142,8 +143,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
     all_of = request.GET.get("all", "")
     asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
-    found, links = page_of(row.events.all(), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
-    events = told(user, Page(tries.facts(found), **links))
+    found, links = page_of(history.of_job(row), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
+    events = told(user, Page(history.shown(found, user), **links))
     waiting = [
         stage
         for stage in job["stages"]
@@ -206,7 +207,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "api": f"{API}/jobs/{number}",
         },
         place="jobs",
-        topics=[answer, Answer(f"{API}/jobs/{number}/checkpoints", "", None)],
+        topics=[answer, Representation(f"{API}/jobs/{number}/checkpoints", "", None)],
         every_s=2,
         crumbs=[(title_of("jobs"), "/jobs"), (f"#{number}", "")],
     )

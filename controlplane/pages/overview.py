@@ -29,11 +29,11 @@ from controlplane.pages.timeline import chart
 from controlplane.pools.models import Pool
 from controlplane.queries import device_map, timeline
 from controlplane.queries import overview as found
-from controlplane.queries.attention import Held, attention
+from controlplane.queries.attention import HeldDevice, attention
 from controlplane.queries.device_map import Facet
 from controlplane.queries.held_idle import held_idle_lately
 from controlplane.queries.reading import told
-from controlplane.queries.snapshots import Parts, Shared, Source
+from controlplane.queries.snapshots import Parts, Shared, TopicSource
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
@@ -81,7 +81,7 @@ def _make_work(user: User) -> Parts:
     held, projects = device_map.holders(user)
     odd = {device.id: device.state for device in devices if device.state in {"unhealthy", "held_idle"}}
     rows = fleet.Device.objects.in_bulk(list(odd))
-    holds = [Held(row, odd[key], held[key] if held.get(key, 0) > 0 else None) for key, row in rows.items()]
+    holds = [HeldDevice(row, odd[key], held[key] if held.get(key, 0) > 0 else None) for key, row in rows.items()]
     signs, sign_count = attention(list(fleet.Node.objects.all()), holds, user)
     since = timezone.now() - timedelta(days=1)
     ended = {state: Job.objects.filter(submitted_at__gte=since, state=state).count() for state in COUNTED}
@@ -111,9 +111,9 @@ def _make_plan(user: User) -> Parts:
     return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
 
 
-MAP: Final = Source("/overview/map", _make_map, ("samples", "facts"), is_for_all=True)
-WORK: Final = Source("/overview/work", _make_work, ("facts",), every_s=2.0)
-PLAN: Final = Source("/overview/plan", _make_plan, ("facts",), every_s=10.0)
+MAP: Final = TopicSource("/overview/map", _make_map, ("samples", "facts"), is_for_all=True)
+WORK: Final = TopicSource("/overview/work", _make_work, ("facts",), every_s=2.0)
+PLAN: Final = TopicSource("/overview/plan", _make_plan, ("facts",), every_s=10.0)
 SOURCES: Final = (MAP, WORK, PLAN)
 
 

@@ -37,15 +37,15 @@ class ByMail:
         return answer
 
 
-class Ask(ByMail, account.PasswordResetView):
+class ResetRequest(ByMail, account.PasswordResetView):
     """Takes the address to which the link is to go. It is answered alike for every address."""
 
 
-class Sent(ByMail, account.PasswordResetDoneView):
+class ResetSent(ByMail, account.PasswordResetDoneView):
     """Says that the link is on its way, if the address is somebody's."""
 
 
-class Choose(ByMail, account.PasswordResetFromKeyView):
+class ResetFromLink(ByMail, account.PasswordResetFromKeyView):
     """Takes the new password. Opening the link changes nothing, and it is taken once."""
 
     def form_valid(self, form: Any) -> HttpResponse:
@@ -61,5 +61,5 @@ class Choose(ByMail, account.PasswordResetFromKeyView):
         return answer
 
 
-class Done(ByMail, account.PasswordResetFromKeyDoneView):
+class ResetDone(ByMail, account.PasswordResetFromKeyDoneView):
     """Says that the new password holds."""

@@ -13,13 +13,13 @@ from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
-from controlplane.queries.reading import Answer
+from controlplane.queries.reading import Representation
 
 LIVE_HEADER = "X-Yard-Part"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NavigationPlace:
     """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut. A phone's bar has room for few."""
 
     name: str
@@ -31,13 +31,13 @@ class Place:
 
 
 PLACES = (
-    Place("overview", gettext_lazy("Overview"), "/", "o"),
-    Place("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
-    Place("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
-    Place("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
-    Place("decisions", gettext_lazy("Decisions"), "/decisions", "d", on_phone=False),
-    Place("profiles", gettext_lazy("Profiles"), "/profiles", "p", on_phone=False),
-    Place("simulations", gettext_lazy("Simulations"), "/simulations", "m", on_phone=False),
+    NavigationPlace("overview", gettext_lazy("Overview"), "/", "o"),
+    NavigationPlace("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
+    NavigationPlace("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
+    NavigationPlace("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
+    NavigationPlace("decisions", gettext_lazy("Decisions"), "/decisions", "d", on_phone=False),
+    NavigationPlace("profiles", gettext_lazy("Profiles"), "/profiles", "p", on_phone=False),
+    NavigationPlace("simulations", gettext_lazy("Simulations"), "/simulations", "m", on_phone=False),
 )
 
 
@@ -58,7 +58,7 @@ def page(
     values: dict[str, Any],
     *,
     place: str,
-    topics: Iterable[Answer] = (),
+    topics: Iterable[Representation] = (),
     every_s: float = 2.0,
     crumbs: Iterable[tuple[str, str]] = (),
 ) -> HttpResponse:

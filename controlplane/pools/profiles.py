@@ -45,7 +45,7 @@ class InUse(ProfileInvalid):
     """A profile was to be deleted that a pool has."""
 
 
-class Unseen(ProfileInvalid):
+class NoPreview(ProfileInvalid):
     """A version was to be switched on that no finished preview has shown."""
 
 
@@ -104,7 +104,7 @@ def takes_turns(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Users:
+class ProfileUsers:
     """The pools that have a profile, and those that let it think beside theirs; by name."""
 
     pools: list[str] = field(default_factory=list)
@@ -114,9 +114,9 @@ class Users:
         return bool(self.pools or self.beside)
 
 
-def users() -> Mapping[str, Users]:
+def users() -> Mapping[str, ProfileUsers]:
     """Who has each profile, by the profile's name; nobody has one that is not in it."""
-    found: defaultdict[str, Users] = defaultdict(Users)
+    found: defaultdict[str, ProfileUsers] = defaultdict(ProfileUsers)
     for pool, profile, shadow in Pool.objects.order_by("name").values_list("name", "profile", "shadow_profile"):
         found[profile].pools.append(pool)
         if shadow:
@@ -187,10 +187,10 @@ def is_seen(version: ProfileVersion) -> bool:
 
 @transaction.atomic
 def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
-    """Lets all pools of the profile decide by this version from the next cycle on. Raises :class:`Unseen` where no
+    """Lets all pools of the profile decide by this version from the next cycle on. Raises :class:`NoPreview` where no
     finished preview has shown what it does, unless that is wanted (``unseen``)."""
     if not (unseen or is_seen(version)):
-        raise Unseen(
+        raise NoPreview(
             _("version %(number)d was not previewed; preview it, or switch it on unseen") % {"number": version.number}
         )
     _understood(version.profile.name, version.spec)

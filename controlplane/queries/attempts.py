@@ -122,28 +122,6 @@ class CheckpointPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class JobFact(msgspec.Struct, frozen=True):
-    """Something that happened to a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
-
-    seq: int
-    at: datetime
-    kind: str
-    stage: str
-    attempt: int | None
-    actor: str
-    text: str
-    text_said: list[Clause]
-    params: dict[str, Any]
-
-
-class JobFactPage(msgspec.Struct, frozen=True):
-    """One page of a job's history, oldest first unless asked otherwise."""
-
-    results: list[JobFact]
-    next: str | None
-    previous: str | None
-
-
 def of_job(job: rows.Job) -> QuerySet[Any]:
     """The attempts of this job, each with its ``place``: one number by which they are in order."""
     place = F("stage__index") * Value(2**32, BigIntegerField()) + F("number")
@@ -274,13 +252,6 @@ def _attempt(
 def checkpoints(points: Iterable[rows.Checkpoint]) -> list[Checkpoint]:
     """These checkpoints; their stages and attempts must be loaded."""
     return [_checkpoint(point) for point in points]
-
-
-def facts(events: Iterable[rows.Event]) -> list[JobFact]:
-    """These events of one job."""
-    return [
-        JobFact(e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params) for e in events
-    ]
 
 
 def _checkpoint(point: rows.Checkpoint) -> Checkpoint:

@@ -167,7 +167,7 @@ class _Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDevice:
     """A device as this user may see it: ``state`` is the map's, ``job`` the holder's number or None."""
 
     row: fleet.Device
@@ -175,7 +175,7 @@ class Held:
     job: int | None
 
 
-def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> tuple[list[Sign], int]:
+def attention(nodes: list[fleet.Node], devices: Iterable[HeldDevice], user: User) -> tuple[list[Sign], int]:
     """What needs somebody, the worst first, and how many such things there are, shown or not."""
     of_alarms, of_windows, of_stages = _of_alarms(user), _of_windows(), _of_stages(user)
     signs = [
@@ -269,7 +269,7 @@ def _window_signs(windows: Iterable[fleet.MaintenanceWindow], now: datetime) -> 
         yield _sign(code, f"/nodes/{name}" if node else f"/nodes?pool={name}", params, window.reason)
 
 
-def _of_devices(nodes: list[fleet.Node], devices: Iterable[Held]) -> Iterable[Sign]:
+def _of_devices(nodes: list[fleet.Node], devices: Iterable[HeldDevice]) -> Iterable[Sign]:
     names: dict[uuid.UUID, str] = {node.id: node.name for node in nodes}
     minutes = int(IDLE_FOR.total_seconds() // 60)
     for held in devices:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import models as rows
 from controlplane.accounts.models import User
-from controlplane.queries.reading import Answer, listed
+from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unanswerable
 
 
@@ -73,7 +73,7 @@ def shown(found: Iterable[rows.AuditEntry], user: User | None = None) -> list[Au
     return [AuditEntry(**{name: getattr(row, name) for name in AuditEntry.__struct_fields__}) for row in found]
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the changes that ``params`` ask for."""
     return listed(user, "/audit", params, AuditFilter(params, rows.AuditEntry.objects.all()), "-id", shown)
 

@@ -12,7 +12,7 @@ import msgspec
 from controlplane.accounts.models import User
 from controlplane.whatif import consolidation
 from controlplane.whatif.consolidation import Thought
-from scheduler.core.planning.consolidate import Advice
+from scheduler.core.planning.consolidate import MoveAdvice
 
 
 class ConsolidationMove(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def advised(user: User) -> Consolidation:
     return Consolidation(at, found.too_large, [shown(one, found) for one in found.advice])
 
 
-def shown(one: Advice, found: Thought) -> ConsolidationAdvice:
+def shown(one: MoveAdvice, found: Thought) -> ConsolidationAdvice:
     """This advice with the names of stages and nodes."""
 
     def named(nodes: tuple[str, ...]) -> list[str]:

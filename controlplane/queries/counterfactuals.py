@@ -14,7 +14,7 @@ from controlplane.jobs import models as rows
 from controlplane.pools import access
 from controlplane.pools.models import Pool
 from controlplane.whatif import counterfactuals
-from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
+from scheduler.core.explain.counterfactual import Counterfactual, CounterfactualChange, Findings
 
 
 class OneChange(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class OneChange(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CounterfactualAnswer(msgspec.Struct, frozen=True):
     """With all of ``changes`` the stage starts *now*, or *after* those in ``preempts`` have made room.
 
     ``instead_of`` would not start now then, though they do otherwise. ``allowed`` tells whether you may make them.
@@ -46,7 +46,7 @@ class StageCounterfactuals(msgspec.Struct, frozen=True):
     id: str
     tries: int
     cut: bool
-    answers: list[Answer]
+    answers: list[CounterfactualAnswer]
 
 
 class JobCounterfactuals(msgspec.Struct, frozen=True):
@@ -83,8 +83,8 @@ def _stage(
     return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
 
 
-def _answer(one: Counterfactual, names: dict[str, str], may: set[str]) -> Answer:
-    return Answer(
+def _answer(one: Counterfactual, names: dict[str, str], may: set[str]) -> CounterfactualAnswer:
+    return CounterfactualAnswer(
         starts="after" if one.preempts else "now",
         changes=[_change(change) for change in one.changes],
         preempts=[names.get(name, "?") for name in one.preempts],
@@ -93,7 +93,7 @@ def _answer(one: Counterfactual, names: dict[str, str], may: set[str]) -> Answer
     )
 
 
-def _is_in(change: Change, pools: set[str]) -> bool:
+def _is_in(change: CounterfactualChange, pools: set[str]) -> bool:
     return change.kind == "pool" and change.params.get("pool") in pools
 
 
@@ -103,7 +103,7 @@ def _refused_pools(job: rows.Job) -> set[str]:
     return {pool.name for pool in Pool.objects.all() if not may_use(pool, job.project)}
 
 
-def _change(change: Change) -> OneChange:
+def _change(change: CounterfactualChange) -> OneChange:
     return OneChange(change.kind, change.text, change.who, dict(change.params))
 
 

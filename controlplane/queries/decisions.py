@@ -15,13 +15,14 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.jobs import basis, funnel
 from controlplane.jobs import models as rows
 from controlplane.pools import profiles
 from controlplane.queries import names
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import WaitReason
-from controlplane.queries.reading import Answer, listed
+from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.scheduling import waiting_reasons
 from controlplane.scheduling.waiting_reasons import ACTS
@@ -67,6 +68,7 @@ class Decision(msgspec.Struct, frozen=True):
     waits: dict[str, int]
     head: dict[str, Any]
     replanned: str
+    replanned_said: list[Clause]
     shadow: ShadowOutcome | None
 
 
@@ -76,7 +78,8 @@ class DecisionWait(msgspec.Struct, frozen=True):
     stage: str
     reasons: list[WaitReason]
     expected_start: dict[str, Any] | None
-    funnel: list[list[Any]]
+    funnel: list[tuple[str, int]]
+    funnel_said: list[Clause]
 
 
 class DecisionStart(msgspec.Struct, frozen=True):
@@ -171,7 +174,7 @@ def shown(found: Iterable[rows.Decision], user: User) -> list[Decision]:
     return [_shown(each, hidden) for each in found]
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the decisions that ``params`` ask for."""
     return listed(user, "/decisions", params, DecisionFilter(params, decisions(), user=user), "-id", shown)
 
@@ -280,6 +283,7 @@ def _shown(decision: rows.Decision, hidden: Container[int]) -> Decision:
         waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
         head=_entry(decision.head, hidden) if decision.head else {},
         replanned=decision.replanned,
+        replanned_said=clauses(decision.replanned_said),
         shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _differing(shadow.difference, hidden))
         if shadow
         else None,
@@ -300,12 +304,13 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             expected_s={
                 "p50": start.lasts.p50_s if start.lasts.known else None,
                 "p90": start.lasts.p90_s if start.lasts.known else None,
-                "basis": start.lasts.basis,
+                **basis.plain(start.lasts.basis, start.lasts.runs),
             },
         )
         for start in record.plan.starts
         if not names.is_hidden(stages[start.stage], hidden)
     ]
+    pools = {stage.id: stage.pool for stage in record.snapshot.waiting}
     known = [wait for wait in record.plan.waits if not names.is_hidden(stages[wait.stage], hidden)]
     chosen = [wait for wait in known if not code_ or (wait.reasons and wait.reasons[0].code == code_)]
     waits = chosen[after : after + MOST_SHOWN]
@@ -314,9 +319,11 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             stage=stages[wait.stage],
             reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
             expected_start=waiting_reasons.shown(wait.expected),
-            funnel=[list(step) for step in wait.funnel],
+            funnel=[(step.text, count) for step, count in filters],
+            funnel_said=clauses([one for step, _ in filters for one in step.said]),
         )
         for wait in waits
+        for filters in (funnel.steps(wait.funnel, pools.get(wait.stage, "?")),)
     ]
     return DecisionDetail(
         decision=_shown(row, hidden),

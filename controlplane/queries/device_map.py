@@ -46,7 +46,7 @@ WHERE d.present
 _natural = lru_cache(maxsize=20_000)(natural_key)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenDevice(msgspec.Struct, frozen=True):
     """A device as everybody sees it; ``state`` is that of the overview's map."""
 
     node: str
@@ -69,7 +69,7 @@ class Facet:
     model: str
     names: list[str]
     columns: int
-    devices: list[Seen]
+    devices: list[SeenDevice]
 
     def places(self) -> list[int]:
         """Where each device lies, row by row."""
@@ -77,7 +77,9 @@ class Facet:
         return [rows[device.node] * self.columns + device.index for device in self.devices]
 
 
-def seen(nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, is_measured: bool = True) -> list[Seen]:
+def seen(
+    nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, is_measured: bool = True
+) -> list[SeenDevice]:
     """Every present device of these nodes, each given by id, name and state; with its newest measurement if wanted."""
     known = {node_id: (name, NodeState(state)) for node_id, name, state in nodes}
     with connection.cursor() as cursor:
@@ -91,13 +93,13 @@ def seen(nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, i
         if (node := known.get(node_id)) is None:
             continue  # it joined since
         state = state_of(node[1], health, milli, is_idle=device_id in idle)
-        found.append(Seen(node[0], device_id, kind, model, index, milli, capacity, state, simulated, used))
+        found.append(SeenDevice(node[0], device_id, kind, model, index, milli, capacity, state, simulated, used))
     return found
 
 
-def facets(devices: Iterable[Seen]) -> list[Facet]:
+def facets(devices: Iterable[SeenDevice]) -> list[Facet]:
     """Accelerators first, the most numerous first."""
-    groups: dict[tuple[str, str], list[Seen]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[SeenDevice]] = defaultdict(list)
     for device in devices:
         groups[device.kind, device.model].append(device)
     order = sorted(groups, key=lambda key: (key[0] == "cpu", -len(groups[key]), key))
@@ -109,7 +111,7 @@ def facets(devices: Iterable[Seen]) -> list[Facet]:
     return made
 
 
-def mark_of(device: Seen) -> str:
+def mark_of(device: SeenDevice) -> str:
     """Why a cell shows no utilisation; empty where it does."""
     match device.state:
         case "draining":

@@ -1,4 +1,4 @@
-"""Events of all jobs that the user may see."""
+"""What happened to jobs that the user may see."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from controlplane.jobs import models as rows
 from controlplane.queries.clauses import Clause, clauses
 
 
-class Fact(msgspec.Struct, frozen=True):
-    """Something that happened to a job; ``text_said`` is its text in clauses."""
+class JobEvent(msgspec.Struct, frozen=True):
+    """Something that happened to a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
 
     job: int
     seq: int
@@ -32,10 +32,23 @@ class Fact(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
-def shown(events: Iterable[rows.Event], user: User) -> list[Fact]:
+class JobHistory(msgspec.Struct, frozen=True):
+    """One page of a job's history, oldest first unless asked otherwise."""
+
+    results: list[JobEvent]
+    next: str | None
+    previous: str | None
+
+
+def of_job(job: rows.Job) -> QuerySet[rows.Event]:
+    """The events of this job."""
+    return rows.Event.objects.filter(job=job).select_related("job")
+
+
+def shown(events: Iterable[rows.Event], user: User) -> list[JobEvent]:
     """These events, which this user may see; their jobs must be loaded."""
     return [
-        Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params)
+        JobEvent(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params)
         for e in events
     ]
 

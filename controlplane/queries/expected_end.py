@@ -15,7 +15,7 @@ TELLING_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ExpectedEnd:
     """``expected_at`` is always ahead; where that time has passed, there is ``overdue_since_at`` instead. Both are None
     where nobody can tell."""
 
@@ -53,7 +53,7 @@ def going(attempt: Attempt) -> Going:
     )
 
 
-def expected_end(attempt: Going, now: datetime) -> Ending:
+def expected_end(attempt: Going, now: datetime) -> ExpectedEnd:
     """When this attempt will probably end.
 
     The prediction is the P50 with which it was placed, corrected by the progress that the stage reports. One that runs
@@ -61,14 +61,14 @@ def expected_end(attempt: Going, now: datetime) -> Ending:
     word.
     """
     if attempt.is_ending or attempt.state not in {State.STARTING, State.RUNNING}:
-        return Ending()
+        return ExpectedEnd()
     ends = _ends(attempt, attempt.began_at, now)
     if ends is None:
-        return Ending()
+        return ExpectedEnd()
     if attempt.time_limit_s is not None:
         ends = min(ends, attempt.began_at + timedelta(seconds=attempt.time_limit_s))
     ends = ends.replace(microsecond=0)
-    return Ending(expected_at=ends) if ends > now else Ending(overdue_since_at=ends)
+    return ExpectedEnd(expected_at=ends) if ends > now else ExpectedEnd(overdue_since_at=ends)
 
 
 def _ends(attempt: Going, began: datetime, now: datetime) -> datetime | None:

@@ -13,7 +13,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from controlplane.fleet.models import Device
-from controlplane.jobs import demand
+from controlplane.jobs import demand, funnel
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import told
 from controlplane.natural import natural_key
@@ -76,6 +76,7 @@ class ExpectedStart(msgspec.Struct, frozen=True):
     low_at: str
     high_at: str
     basis: str
+    basis_said: list[Clause] = []
     held: int = 0
     seen: int = 0
 
@@ -88,6 +89,7 @@ class RunTime(msgspec.Struct, frozen=True):
     p50: float | None
     p90: float | None
     basis: str
+    basis_said: list[Clause] = []
     held: int = 0
     seen: int = 0
 
@@ -140,6 +142,7 @@ class Stage(msgspec.Struct, frozen=True):
     detail_said: list[Clause]
     exit_code: int | None
     asks: str
+    asks_said: list[Clause]
     device_kind: str
     nodes: int
     least_nodes: int
@@ -157,6 +160,7 @@ class Stage(msgspec.Struct, frozen=True):
     reason: WaitReason | None
     reasons: list[WaitReason]
     funnel: list[tuple[str, int]]
+    funnel_said: list[Clause]
     expected_start: ExpectedStart | None
     expected_s: RunTime | None
     planned: Planned | None
@@ -218,7 +222,9 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
     for stage in rows.Stage.objects.filter(job__in=[job.id for job in jobs]).order_by("index"):
         stages[stage.job_id].append(stage)
     around = _around([stage for each in stages.values() for stage in each])
-    return [_job(job, [_stage(stage, stages[job.id], around) for stage in stages[job.id]]) for job in jobs]
+    return [
+        _job(job, [_stage(stage, stages[job.id], around, job.pool.name) for stage in stages[job.id]]) for job in jobs
+    ]
 
 
 def _around(stages: list[rows.Stage]) -> _Around:
@@ -285,7 +291,7 @@ def _share(progress: StageProgress | None) -> float | None:
     return min(1.0, max(0.0, progress.step / progress.total))
 
 
-def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> Stage:
+def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool: str) -> Stage:
     names = {each.id: each.name for each in siblings}
     attempt = around.attempts.get(stage.id)
     claims = around.claims.get(attempt.id, []) if attempt else []
@@ -294,6 +300,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
     point = around.checkpoints.get(stage.id)
     places = placed(claims)
     often = attempt.said.get("saves", []) if attempt else []
+    asked = demand.asked(stage.request)
+    filters = funnel.steps(stage.funnel, pool) if waits else []
     return Stage(
         id=stage.id,
         name=stage.name,
@@ -307,7 +315,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         detail=stage.detail,
         detail_said=clauses(stage.said),
         exit_code=stage.exit_code,
-        asks=demand.spoken(stage.request),
+        asks=asked.text,
+        asks_said=clauses(asked.said),
         device_kind=demand.device_kind(stage.request),
         nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
         least_nodes=demand.least_nodes(stage.request),
@@ -324,7 +333,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         values=stage.values,
         reason=reasons[0] if reasons else None,
         reasons=reasons,
-        funnel=[(step[0], step[1]) for step in stage.funnel] if waits else [],
+        funnel=[(step.text, count) for step, count in filters],
+        funnel_said=clauses([one for step, _ in filters for one in step.said]),
         expected_start=expected(stage.expected) if waits else None,
         expected_s=msgspec.convert(stage.lasts, RunTime) if waits and stage.lasts else None,
         planned=_planned(stage.planned, around.devices) if waits else None,

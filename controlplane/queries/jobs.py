@@ -18,11 +18,12 @@ from controlplane.jobs import masked
 from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.queries import job_rows
+from controlplane.queries.clauses import Clause
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import Job, WaitReason
-from controlplane.queries.reading import Answer, listed, seen
+from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unanswerable, Unseen
-from controlplane.queries.words import told_text
+from controlplane.queries.words import funnel_text, told_text
 from controlplane.whatif.dry_run import dry_run
 from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
@@ -51,6 +52,7 @@ class WaitingStage(msgspec.Struct, frozen=True):
     state: State
     reasons: list[WaitReason]
     funnel: list[tuple[str, int]]
+    funnel_said: list[Clause]
     expected_start: job_rows.ExpectedStart | None
     expected_s: job_rows.RunTime | None
     planned: job_rows.Planned | None
@@ -130,13 +132,13 @@ class JobFilter(UserFilterSet):
         return jobs  # pages are made in the order of ``order_of``
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the jobs that ``params`` ask for."""
     chosen = JobFilter(params, job_rows.whole(visible(user)), user=user)
     return listed(user, "/jobs", params, chosen, order_of(params), shown)
 
 
-def one(user: User, job: rows.Job) -> Answer:
+def one(user: User, job: rows.Job) -> Representation:
     """This job, which the user may see."""
     return seen(user, f"/jobs/{job.number}", shown([job])[0])
 
@@ -152,9 +154,19 @@ def why(row: rows.Job) -> JobWhy:
     """Why the stages of this job wait."""
     (job,) = job_rows.shown([row])
     waiting = [
-        WaitingStage(s.name, s.state, s.reasons, s.funnel, s.expected_start, s.expected_s, s.planned, s.evaluated_at)
-        for s in job.stages
-        if s.state in WAITING
+        WaitingStage(
+            stage=stage.name,
+            state=stage.state,
+            reasons=stage.reasons,
+            funnel=stage.funnel,
+            funnel_said=stage.funnel_said,
+            expected_start=stage.expected_start,
+            expected_s=stage.expected_s,
+            planned=stage.planned,
+            evaluated_at=stage.evaluated_at,
+        )
+        for stage in job.stages
+        if stage.state in WAITING
     ]
     return JobWhy(job.number, job.state, job.reason, waiting)
 
@@ -164,6 +176,10 @@ def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
     found = dry_run(spec, user)
     for stage in found.get("stages", ()):
         stage["why"] = told_text(stage, "why")
+        for forecast in ("expected_start", "expected_s", "memory", "device_memory"):
+            if told := stage[forecast]:
+                told["basis"] = told_text(told, "basis")
+        stage["funnel"] = funnel_text(stage)
         for reason in stage["reasons"]:
             reason["text"] = reason_text(reason)
     return found

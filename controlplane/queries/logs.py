@@ -43,11 +43,11 @@ class NoSuchStage(Unseen):
         Http404.__init__(self, detail)
 
 
-class Gone(Exception):
+class LogGone(Exception):
     """Bytes of a log were here and are no more."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LogQuery(msgspec.Struct, frozen=True):
     """Which bytes of which stream. Without a stage: the one that started last; without an attempt: the newest."""
 
     stage: str = ""
@@ -72,7 +72,7 @@ def streams(job: rows.Job, stage: str = "") -> LogStreamList:
     return LogStreamList(told[:MOST_STREAMS], len(told) > MOST_STREAMS)
 
 
-def of_job(job: rows.Job, query: Wanted) -> tuple[bytes, int, int, bool]:
+def of_job(job: rows.Job, query: LogQuery) -> tuple[bytes, int, int, bool]:
     """As :func:`read`, and whether the log was cut at its largest size; nothing where the stage was not tried yet."""
     _check(query)
     part = _part(job, query)
@@ -81,11 +81,11 @@ def of_job(job: rows.Job, query: Wanted) -> tuple[bytes, int, int, bool]:
     removed = rows.PartLog.objects.filter(part=part, gone_at__isnull=False).values_list("gone_at", flat=True).first()
     if removed:
         detail = _("this log was removed on {day}: it was old, or its project had too many bytes of logs")
-        raise Gone(detail.format(day=removed.date().isoformat()))
+        raise LogGone(detail.format(day=removed.date().isoformat()))
     return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
 
 
-def _check(query: Wanted) -> None:
+def _check(query: LogQuery) -> None:
     if query.stream not in {"out", "err", "both"}:
         raise Unanswerable(_("stream must be out, err or both"))
     if not 1 <= query.limit <= MOST_BYTES:
@@ -96,7 +96,7 @@ def _check(query: Wanted) -> None:
         raise Unanswerable(_("offset and rank must be 0 or more"))
 
 
-def _part(job: rows.Job, query: Wanted) -> rows.Part | None:
+def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
     """The part whose log is asked for; None where the stage has not been tried yet. Raises 404 for a wrong name."""
     attempts = rows.Attempt.objects.filter(stage__job=job)
     if query.stage:
@@ -120,7 +120,7 @@ def _part(job: rows.Job, query: Wanted) -> rows.Part | None:
     return None
 
 
-def read(part: rows.Part, query: Wanted) -> tuple[bytes, int, int]:
+def read(part: rows.Part, query: LogQuery) -> tuple[bytes, int, int]:
     """The bytes asked for, the offset after them, and the size of all."""
     size = logs.size(part, query.stream)
     try:
@@ -129,5 +129,5 @@ def read(part: rows.Part, query: Wanted) -> tuple[bytes, int, int]:
         begin = min(query.offset or 0, size)
         content = logs.read(part, query.stream, begin, query.limit)
     except logs.LogLost:
-        raise Gone(_("the bytes of this log are not in the storage any more")) from None
+        raise LogGone(_("the bytes of this log are not in the storage any more")) from None
     return content, begin + len(content), size

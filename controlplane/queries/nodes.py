@@ -26,7 +26,7 @@ from controlplane.pools.models import Pool
 from controlplane.queries import devices, hosts, maintenance, survivors
 from controlplane.queries.devices import Device
 from controlplane.queries.maintenance import MaintenanceWindow
-from controlplane.queries.reading import Answer, listed, seen
+from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unseen
 from controlplane.queries.survivors import Survivor
 from scheduler.core.model.lifecycle import NodeState
@@ -154,11 +154,11 @@ class NodeFilter(django_filters.FilterSet):
 ORDER = "sort_key"
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the nodes that ``params`` ask for."""
     return listed(user, "/nodes", params, NodeFilter(params, all_nodes()), ORDER, shown)
 
 
-def one(user: User, name: str) -> Answer:
+def one(user: User, name: str) -> Representation:
     """The node with this name or id, with how its host is."""
     return seen(user, f"/nodes/{name}", details([found(name)], user)[0])

@@ -25,7 +25,8 @@ from controlplane.jobs import models as rows
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from controlplane.queries import devices as device_rows
-from controlplane.queries.attention import Held, Sign, attention
+from controlplane.queries.attention import HeldDevice, Sign, attention
+from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.held_idle import held_idle
 from controlplane.queries.job_rows import ExpectedStart, expected
 from controlplane.queries.shared import shared
@@ -86,6 +87,7 @@ class NextStart(msgspec.Struct, frozen=True):
     name: str
     stage: str
     asks: str
+    asks_said: list[Clause]
     device_kind: str
     expected_start: ExpectedStart | None
 
@@ -108,6 +110,7 @@ class RunningStage(msgspec.Struct, frozen=True):
     project: str
     user: str
     asks: str
+    asks_said: list[Clause]
     device_kind: str
     started_at: datetime | None
     progress: float | None
@@ -152,7 +155,7 @@ def overview(user: User) -> Overview:
     nodes = list(fleet.Node.objects.prefetch_related("pools"))
     cells = _cells(nodes, user)
     waiting, (active, active_count) = queue(user), running(user)
-    held = (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
+    held = (HeldDevice(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
     signs, sign_count = attention(nodes, held, user)
     by_node: dict[uuid.UUID, list[MapDevice]] = defaultdict(list)
     for cell in cells:
@@ -303,11 +306,13 @@ def queue(user: User) -> Queue:
                 stage.job.number,
                 stage.job.name,
                 stage.name,
-                demand.spoken(stage.request),
+                asked.text,
+                clauses(asked.said),
                 demand.device_kind(stage.request),
                 expected(stage.expected),
             )
             for stage in soonest
+            for asked in (demand.asked(stage.request),)
         ],
     )
 
@@ -324,12 +329,14 @@ def running(user: User, most: int = MOST_RUNNING) -> tuple[list[RunningStage], i
             state=stage.state,
             project=stage.job.project.name,
             user=stage.job.user.get_username(),
-            asks=demand.spoken(stage.request),
+            asks=asked.text,
+            asks_said=clauses(asked.said),
             device_kind=demand.device_kind(stage.request),
             started_at=stage.started_at,
             progress=_share(stage.progress),
         )
         for stage in chosen[:most]
+        for asked in (demand.asked(stage.request),)
     ]
     return shown, active.count() if len(shown) == most else len(shown)
 

@@ -11,7 +11,7 @@ from controlplane.accounts.models import User
 from controlplane.natural import natural_key
 from controlplane.pools import access
 from controlplane.pools import models as rows
-from controlplane.queries.reading import Answer, seen
+from controlplane.queries.reading import Representation, seen
 from controlplane.scheduling import promise_rate, shadow
 
 
@@ -117,6 +117,6 @@ def usable_names(user: User) -> list[str]:
     return sorted((pool.name for pool in rows.Pool.objects.all() if usable(pool)), key=natural_key)
 
 
-def whole(user: User) -> Answer:
+def whole(user: User) -> Representation:
     """All pools, as the API lists them."""
     return seen(user, "/pools", {"results": shown(rows.Pool.objects.all(), user)})

@@ -80,13 +80,13 @@ def own(name: str) -> rows.Profile:
     return row
 
 
-def _builtin(name: str, held: profiles.Users | None) -> Profile:
-    held = held or profiles.Users()
+def _builtin(name: str, held: profiles.ProfileUsers | None) -> Profile:
+    held = held or profiles.ProfileUsers()
     return Profile(name, "", builtin=True, active=None, newest=None, pools=held.pools, beside=held.beside)
 
 
-def _shown(row: rows.Profile, newest: int, held: profiles.Users | None) -> Profile:
-    held = held or profiles.Users()
+def _shown(row: rows.Profile, newest: int, held: profiles.ProfileUsers | None) -> Profile:
+    held = held or profiles.ProfileUsers()
     active = row.active.number if row.active else None
     return Profile(
         row.name, row.description, builtin=False, active=active, newest=newest, pools=held.pools, beside=held.beside

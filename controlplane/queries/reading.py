@@ -20,7 +20,7 @@ API = "/api/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Representation:
     """The body that a GET of ``path`` gives this user, and its entity tag."""
 
     path: str
@@ -28,10 +28,10 @@ class Answer:
     body: Any
 
 
-def seen(user: User, path: str, model: Any) -> Answer:
+def seen(user: User, path: str, model: Any) -> Representation:
     """The read model as this user sees it; ``path``, below /api/v1, is where the API answers with the same."""
     content = names.encode(model, user)
-    return Answer(API + path, etag(content), json.loads(content))
+    return Representation(API + path, etag(content), json.loads(content))
 
 
 def told(user: User, model: Any) -> Any:
@@ -51,7 +51,7 @@ def listed(
     chosen: FilterSet,
     order: str,
     shown: Callable[[list[Any], User], list[Any]],
-) -> Answer:
+) -> Representation:
     """One page of a list at ``path``, as :func:`seen`; raises :class:`Unanswerable` for what a filter refuses."""
     if not chosen.is_valid():
         name, said = next(iter(chosen.errors.items()))

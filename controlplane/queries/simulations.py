@@ -14,7 +14,7 @@ from django_filters import FilterSet
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.queries.reading import Answer, listed
+from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unseen
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
@@ -69,7 +69,7 @@ def found(user: User, number: int) -> rows.Simulation:
     return row
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the simulations that this user may see, newest first."""
     return listed(user, "/simulations", params, FilterSet(params, visible(user)), "-id", shown)
 

@@ -44,7 +44,7 @@ _clients: dict[int, Redis] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TopicSource:
     """Something to watch at ``topic``, whose parts ``make`` finds for a user. ``counters`` name the changes that it
     depends on. Where ``is_for_all``, every signed-in user sees the same. Between two snapshots lie ``every_s`` seconds
     at least."""
@@ -95,7 +95,7 @@ class AudienceChanged(Exception):
 class Shared:
     """One source as one audience sees it in one language: the newest snapshot that this process knows."""
 
-    source: Source
+    source: TopicSource
     user: User
     language: str
     key: str
@@ -104,7 +104,7 @@ class Shared:
     deltas: dict[str, Delta] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: Source, user: User) -> Shared:
+    def of(cls, source: TopicSource, user: User) -> Shared:
         """The source as this user sees it, in the language of now."""
         language = translation.get_language() or settings.LANGUAGE_CODE
         return cls(source, user, language, key_of(source, user, language))
@@ -262,7 +262,7 @@ class Shared:
             del self.deltas[next(iter(self.deltas))]
 
 
-def key_of(source: Source, user: User, language: str) -> str:
+def key_of(source: TopicSource, user: User, language: str) -> str:
     """What names a source, who sees it, and in which language. Reads which projects the user is in."""
     audience = ["everybody"] if source.is_for_all else permissions.audience(user)
     seen = msgspec.json.encode([source.topic, audience, language, settings.VERSION])

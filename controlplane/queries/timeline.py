@@ -17,7 +17,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.fleet.models import Device
 from controlplane.jobs import models as rows
-from controlplane.queries.expected_end import Ending, Going, expected_end
+from controlplane.queries.expected_end import ExpectedEnd, Going, expected_end
 from controlplane.queries.refusals import Unanswerable
 from controlplane.queries.shared import shared
 from controlplane.wellformed import fault_of
@@ -152,11 +152,11 @@ def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetim
     still = claims.filter(opened_at__lt=end, closed_at=None)[: MOST_SEGMENTS + 1].values_list(*_SHOWN, *_GOING)
     found = [_segment(shown[: len(_SHOWN)], lanes, sees, _ending(shown, now)) for shown in still]
     past = claims.filter(opened_at__lt=end, closed_at__gt=begin)[: MOST_SEGMENTS + 1].values_list(*_SHOWN)
-    found += [_segment(shown, lanes, sees, Ending()) for shown in past]
+    found += [_segment(shown, lanes, sees, ExpectedEnd()) for shown in past]
     return sorted(found, key=lambda segment: segment.start_at, reverse=True)
 
 
-def _ending(shown: tuple[Any, ...], now: datetime) -> Ending:
+def _ending(shown: tuple[Any, ...], now: datetime) -> ExpectedEnd:
     started_at, created_at, ended_at, stop_why, estimate, progress, time_limit_s = shown[len(_SHOWN) :]
     known = Going(
         state=shown[_SHOWN.index(f"{_OF_STAGE}state")],
@@ -171,7 +171,7 @@ def _ending(shown: tuple[Any, ...], now: datetime) -> Ending:
 
 
 def _segment(
-    shown: tuple[Any, ...], lanes: Mapping[Any, Device], sees: Callable[[int, UUID], bool], ending: Ending
+    shown: tuple[Any, ...], lanes: Mapping[Any, Device], sees: Callable[[int, UUID], bool], ending: ExpectedEnd
 ) -> Segment:
     (
         device, milli, opened_at, closed_at, started_at, attempt, cause, stage, kind, state,

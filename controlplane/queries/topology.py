@@ -13,7 +13,7 @@ from controlplane.accounts.models import User
 from controlplane.fleet import links
 from controlplane.fleet import models as rows
 from controlplane.queries.nodes import ORDER
-from controlplane.queries.reading import Answer, listed
+from controlplane.queries.reading import Representation, listed
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.types import Node as Seen
 from scheduler.core.resources import topology
@@ -82,7 +82,7 @@ def surroundings() -> QuerySet[rows.Node]:
     return rows.Node.objects.prefetch_related(Prefetch("devices", present))
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the nodes that ``params`` ask for."""
     return listed(user, "/topology", params, TopologyFilter(params, surroundings()), ORDER, shown)
 

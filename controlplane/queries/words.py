@@ -1,7 +1,4 @@
-"""Texts in the reader's language: reasons for waiting by code, stored clauses, and phrases of the engine and the API.
-
-These phrases describe demands, how far a search came, and what a forecast is based on.
-"""
+"""Texts in the reader's language: reasons for waiting by code, stored clauses, alarms, notes of agents and traces."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
-from controlplane.jobs.clauses import Shown, in_words, shown
+from controlplane.jobs.clauses import ShownValues, in_words, shown
 from controlplane.jobs.reasons import phrase_text
 from scheduler.core.explain.counterfactual import SENTENCES
 
@@ -82,18 +79,6 @@ CHANGES = (
     _("with the devices of {nodes} found healthy"),
 )
 
-
-# How many nodes were left after each filter of a search.
-FUNNEL = (
-    _("nodes"),
-    _("in pool {pool}"),
-    _("where its data lie or not avoided"),
-    _("with matching devices"),
-    _("with a container engine"),
-    _("ready and healthy"),
-    _("with enough free"),
-    _("without delaying a promise"),
-)
 
 # What alarms say; a fault may be one of these in its turn, or the words of a library or of Python.
 ALARMED = (
@@ -196,24 +181,6 @@ FAULTS = (
     _("the server that ran it was stopped"),
 )
 
-# What a forecast rests on.
-BASES = (
-    _("as declared"),
-    _("from 1 run of this stage"),
-    _("from {n} runs of this stage"),
-    _("from 1 run of this stage with another request"),
-    _("from {n} runs of this stage with another request"),
-    _("from stages of this name by others"),
-    _("unknown: no like stage has ended"),
-    _("unknown: like stages differ too much"),
-)
-
-# Why the timetable was made anew.
-REPLANNED = (
-    _("the promises of {stages} and {n} more could not be kept"),
-    _("the promises of {stages} could not be kept"),
-)
-
 # Who can do something about a reason for waiting.
 ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin"))
 
@@ -297,12 +264,20 @@ def change_text(change: Mapping[str, Any]) -> str:
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
-    return gettext(known[0]).format_map(Shown(shown(change.get("params") or {})))
+    return gettext(known[0]).format_map(ShownValues(shown(change.get("params") or {})))
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:
     """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
     return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
+
+
+def funnel_text(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """How many nodes were left after each filter of a search, with the filters in the reader's language."""
+    funnel, said = waiting["funnel"], waiting["funnel_said"]
+    if len(said) != len(funnel):
+        return [(label, count) for label, count in funnel]
+    return [(in_words(label, [one]), count) for (label, count), one in zip(funnel, said, strict=True)]
 
 
 def trace_text(note: str) -> str:

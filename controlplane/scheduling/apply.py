@@ -15,7 +15,7 @@ from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, of_engine, told
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
-from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.lifecycle import State, sources
 from scheduler.core.model.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
 from scheduler.core.ports import Applied
@@ -143,6 +143,7 @@ def _placing(
         "p50_s": start.lasts.p50_s * assumed,
         "p90_s": start.lasts.p90_s * assumed,
         "basis": start.lasts.basis,
+        "runs": start.lasts.runs,
         "speed": assumed,
         "known": start.lasts.known,
     }

@@ -33,10 +33,13 @@ ORDER BY a.ended_at
 
 @dataclass(frozen=True, slots=True)
 class AttainedService:
-    """Service of the attempts that have ended: devices times seconds, seconds by device model, and when the last of
-    them ended. ``saves`` tells whether the last of them that was told to stop saved its work then, ``restarts_s`` how
-    long each but the first took from its devices to its first moment, the oldest first. ``kept_s`` is how much of the
-    work need not be done again, in seconds on a device of speed 1: each attempt goes on from the newest checkpoint."""
+    """The service that a stage received in its ended attempts: devices times seconds, seconds by device model, and when
+    the last attempt ended.
+
+    ``saves`` tells whether the last attempt that was told to stop saved its work. ``restarts_s`` is how long each
+    attempt but the first took from getting its devices to running, oldest first. ``kept_s`` is the work that need not
+    be repeated, in seconds on a device of speed 1: each attempt continues from the newest checkpoint.
+    """
 
     device_s: float = 0.0
     by_model_s: tuple[tuple[str, float], ...] = ()

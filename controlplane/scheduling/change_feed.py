@@ -29,7 +29,7 @@ _NOTHING: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The ids of stages and nodes of which something changed that the scheduler reads."""
+    """The ids of stages and nodes with a change that the scheduler reads."""
 
     stages: set[uuid.UUID]
     nodes: set[uuid.UUID]

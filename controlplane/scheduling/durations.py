@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.jobs import basis
 from scheduler.core.model.types import Alternative, Device, Placement, Snapshot, Stage
 from scheduler.core.resources.match import matches, partition_of
 from scheduler.core.resources.speed import deciding, speed, speed_of
@@ -32,7 +33,13 @@ class DurationForecast:
         """
         held, seen = self.held.get(stage.pool, (0, 0))
         estimate = stage.estimate
-        told: dict[str, Any] = {"p50": None, "p90": None, "basis": estimate.basis, "held": held, "seen": seen}
+        told: dict[str, Any] = {
+            "p50": None,
+            "p90": None,
+            **basis.plain(estimate.basis, estimate.runs),
+            "held": held,
+            "seen": seen,
+        }
         if not estimate.known:
             return told
         rate = self._rate(stage, placement)

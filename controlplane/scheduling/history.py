@@ -112,7 +112,8 @@ class History:
         """Convert the stored estimate of an attempt."""
         if not stored:
             return Estimate(3_600.0, 86_400.0)
-        return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"], known=stored.get("known", True))
+        known, runs = stored.get("known", True), stored.get("runs", 0)
+        return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"], known=known, runs=runs)
 
     def refreshed(self, now: float) -> bool:
         """Reread finished stages if the last read is older than :data:`REREAD_S`; return whether it did."""

@@ -1,8 +1,8 @@
-"""The scheduling cycle of the live cluster: one at a time in the whole installation.
+"""The scheduling cycle of the live cluster; one runs at a time in the whole installation.
 
-What a process learned stays in it: the world as it was read, the planner's memory, and the thread's database connection
-with its prepared statements. The advisory lock is for thrift, not for truth: two cycles at once would be correct, only
-slower. Between two cycles a timer asks for the next by a message; it does no work itself.
+State is kept in the process: the snapshot as it was read, the planner, and the thread's database connection with its
+prepared statements. The advisory lock saves work and is not needed for correctness: two cycles at once would give the
+same result. Between two cycles a timer sends the message that asks for the next; it does nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scheduler.core.planning.garbage import keep_all
 LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
-_planner = aside.Planner()
+_planner = aside.TolerantPlanner()
 _alarms = CycleAlarms()
 _mutex = threading.Lock()
 _last_at = 0.0
@@ -47,15 +47,15 @@ def last_cycle_at() -> float:
 
 
 def forget() -> None:
-    """Makes the next cycle of this process read and plan everything anew, because the last was cut short."""
+    """Make the next cycle of this process read and plan everything again, because the last one was interrupted."""
     global _store, _planner, _done
     with _mutex:
-        _store, _planner, _done = LiveStore(), aside.Planner(), None
+        _store, _planner, _done = LiveStore(), aside.TolerantPlanner(), None
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[bool]:
-    """Holds the installation's scheduling lock; yields False where another process keeps it for too long."""
+    """Hold the installation's scheduling lock. Yields False if another process holds it for too long."""
     with connection.cursor() as cursor:
         try:
             cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
@@ -69,7 +69,7 @@ def _alone() -> Iterator[bool]:
 
 
 def cycle() -> None:
-    """Loads, plans and applies once, and sets a timer for the next moment that the plan names."""
+    """Load, plan and apply once, and set a timer for the next time that the plan names."""
     global _last_at, _last_s, _began_at, _done
     with _mutex:
         # Under a flood of wakes the cycle takes at most half of a core: the next one finds more to do at once.
@@ -101,7 +101,7 @@ def cycle() -> None:
 
 
 def tell() -> None:
-    """Tells some of those who were left by the last cycle why they wait, and sets a timer where more are left."""
+    """Write the reasons of waiting stages that the last cycle did not reach, and set a timer if more are left."""
     with _mutex, _alone() as mine:
         if not mine or _done is None or not _store.is_behind:
             return
@@ -113,14 +113,14 @@ def tell() -> None:
 
 
 def _next_s(done: Cycle, now: float) -> float | None:
-    """Seconds until the next cycle: soon where something was skipped, else when an entry falls due."""
+    """Return the seconds until the next cycle: few if a row was skipped, else until the next reservation is due."""
     if done.applied.skipped:
         return 0.05
     return None if done.plan.wake_at is None else max(0.01, min(done.plan.wake_at - now, 60.0))
 
 
 def _arm(after_s: float | None, ask: Callable[[], None]) -> None:
-    """Asks by a message after so long, or not at all; what was to be asked before is not."""
+    """Set the timer that sends a message after so many seconds, replacing the one before; None only cancels it."""
     if former := _timers.pop(ask, None):
         former.cancel()
     if after_s is not None:

@@ -11,7 +11,7 @@ from django.db import connection
 
 from controlplane.fleet.world import parsed
 from scheduler.predict.finished import Asked, Finished
-from scheduler.predict.memory import Advice, Peaks
+from scheduler.predict.memory import MemoryAdvice, Peaks
 
 REREAD_S: Final = 30.0
 # What was read once is asked for again for so long, for a row that was written before but seen only after it.
@@ -48,12 +48,12 @@ class MemoryPeaks:
         self._newest_at = 0.0
         self._read_at = float("-inf")
 
-    def advise(self, asked: Asked, request: Mapping[str, Any], now: float) -> Advice | None:
+    def advise(self, asked: Asked, request: Mapping[str, Any], now: float) -> MemoryAdvice | None:
         """Return advice on the host memory that a stage requests; ``None`` if too few alike stages were measured."""
         self._refresh(now)
         return self._peaks.advise(asked, request["memory_bytes"])
 
-    def advise_on_device(self, asked: Asked, kind: str, asked_bytes: int, now: float) -> Advice | None:
+    def advise_on_device(self, asked: Asked, kind: str, asked_bytes: int, now: float) -> MemoryAdvice | None:
         """Return advice on the memory that a stage requests or holds on each device of this kind."""
         self._refresh(now)
         return self._of_devices[kind].advise(asked, asked_bytes) if kind in self._of_devices else None

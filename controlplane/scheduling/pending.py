@@ -194,7 +194,7 @@ class PendingStages:
         self._dependent.discard(i)
 
     def _foresee(self, now: float) -> set[uuid.UUID]:
-        """Refresh outdated duration predictions for at most :data:`FORESEE_S`; the rest follow in later cycles.
+        """Refresh outdated duration predictions for at most :data:`FORESEE_S` seconds; the rest follow in later cycles.
 
         Returns the stages whose rows must be reread: elastic ones, whose scaling was relearned too, and those whose
         prediction failed.
@@ -269,7 +269,7 @@ class PendingStages:
             max_attempts=max_attempts,
             held_by=held_by,
             promise=msgspec.convert(parsed(promise), Promise) if promise else None,
-            bundle_missing="it is no longer kept; upload it again" if bundle_gone else "",
+            bundle_gone=bool(bundle_gone),
             secret_missing=secrets_gone or "",
             pool_refused=refused,
             attained_device_s=had.device_s,

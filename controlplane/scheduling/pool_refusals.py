@@ -1,4 +1,5 @@
-"""Stages that may not use their pool: it is restricted, and names neither their project nor a group of their user."""
+"""Finds stages that may not use their pool: it is restricted, and names neither their project nor a group of their
+user."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ WHERE s.id = ANY(%s) AND {IS_REFUSED}
 
 
 def refused(stages: Iterable[str]) -> set[str]:
-    """Those of the stages that may not use their pool now."""
+    """Return those of the stages that may not use their pool now."""
     asked = [uuid.UUID(stage) for stage in stages]
     if not asked:
         return set()

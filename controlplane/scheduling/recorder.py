@@ -1,7 +1,7 @@
 """Records scheduling decisions: a row for pages and lists, and an entry in the decision log for replays.
 
-A cycle hands over its outcome and goes on; a background thread writes it a moment later. A crash between the two loses
-the record of a decision, never its effect, which was committed before.
+A background thread writes the outcome of a cycle shortly after it. If the process dies in between, the record of that
+decision is missing; its effect was committed before.
 """
 
 from __future__ import annotations
@@ -192,13 +192,13 @@ class Recorder:
 
 
 def _decided(one: Noted) -> bool:
-    """Whether the cycle changed anything, or tried to."""
+    """Return whether the cycle changed anything, or tried to."""
     applied = one.cycle.applied
     return bool(applied.started or applied.stopped or applied.skipped or one.cycle.plan.replanned)
 
 
 def _standing(wait: Wait) -> Any:
-    """For what and until when a stage waits, as far as a change of it is news."""
+    """Return what a stage waits for and until when, as far as a change of it is worth a new record."""
     planned = wait.planned
     return (
         wait.reasons[0].code if wait.reasons else "",
@@ -207,7 +207,7 @@ def _standing(wait: Wait) -> Any:
 
 
 def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
-    """What lists show of a cycle; ``counts`` are those who wait by their first reason."""
+    """Return the row that lists show of a cycle; ``counts`` are the waiting stages by their first reason."""
     snapshot, plan, applied = one.cycle.snapshot, one.cycle.plan, one.cycle.applied
     first = plan.waits[0] if plan.waits else None
     asked = {*applied.started, *applied.stopped, *applied.skipped, *(stop.stage for stop in plan.stops)}
@@ -226,11 +226,12 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
         waits={code: count for code, count in counts.items() if code and count},
         head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
         replanned=plan.replanned[:300],
+        replanned_said=plain(plan.replanned_said),
     )
 
 
 def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
-    """Who was told to stop, for whom, at what price."""
+    """Return which stages were told to stop, for which stage and at what price."""
     told: dict[str, Any] = {
         "stage": numbers[stop.victim],
         "for": numbers.get(stop.stage or stop.victim),
@@ -245,7 +246,7 @@ def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def forget_old() -> None:
-    """Throws away records beyond their age and size, and rows beyond theirs."""
+    """Delete log entries beyond their age and size limits, and rows beyond theirs."""
     log.prune(settings.DECISIONS, time.time(), settings.DECISIONS_KEEP_S, settings.DECISIONS_KEEP_BYTES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from controlplane.scheduling.history import History
 from controlplane.scheduling.scaling import Scaling
 from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
-from scheduler.core.model.partitions import Part
+from scheduler.core.model.partitions import Partition
 from scheduler.core.model.types import SCALING, Grant, Placement, Running
 from scheduler.core.planning.cycles import in_circles
 from scheduler.core.resources.elastic import hastened
@@ -105,7 +105,7 @@ class RunningStages:
         cursor.execute(_GRANTS, [[row[11] for row in rows]])
         ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
         for attempt, rank, node, device, milli, memory, profile, slot in cursor:
-            part = Part(slot, profile) if profile else None
+            part = Partition(slot, profile) if profile else None
             ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory, part))
         ids = [row[0] for row in rows]
         self._known.learn(ids)
@@ -143,37 +143,11 @@ class RunningStages:
         try:
             return self._one(row, ranks, now, bound)
         except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
-            (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
-            self._bad[i] = (f"#{number} {name}", f"{type(error).__name__}: {error}")
-            order = sorted(ranks)
-            return Running(
-                id=str(i),
-                job=job,
-                number=number,
-                name=name,
-                project=project,
-                user=user,
-                pool=pool,
-                kind=kind,
-                priority=priority,
-                state=State(state),
-                attempt=str(attempt),
-                placement=Placement(
-                    alternative=row[12],
-                    nodes=tuple(ranks[rank][0] for rank in order),
-                    grants=tuple(tuple(ranks[rank][1]) for rank in order),
-                ),
-                started_at=row[13],
-                estimate=self._history.as_estimate({}),
-                priority_class=priority_class,
-                preemptible=False,
-            )
+            self._bad[row[0]] = (f"#{row[2]} {row[3]}", f"{type(error).__name__}: {error}")
+            return Running(**_held(row, ranks), estimate=self._history.as_estimate({}), preemptible=False)
 
     def _one(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]) -> Running:
-        (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
         (
-            alternative,
-            started,
             estimate,
             progress,
             stop_for,
@@ -189,32 +163,16 @@ class RunningStages:
             began_in_s,
             eligible_at,
             progress_at,
-        ) = row[12:]
-        request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
+        ) = row[14:]
+        i, size = row[0], len(ranks)
+        request, had = self._known.requests[i], self._known.had(i)
         least, most = demand.least_nodes(request), demand.most_nodes(request)
         scaling = self._scaling.of(i, now) if most else SCALING
         estimate = parsed(estimate)
         return Running(
-            id=str(i),
-            job=job,
-            number=number,
-            name=name,
-            project=project,
-            user=user,
-            pool=pool,
-            kind=kind,
-            priority=priority,
-            state=State(state),
-            attempt=str(attempt),
-            placement=Placement(
-                alternative=alternative,
-                nodes=tuple(ranks[rank][0] for rank in order),
-                grants=tuple(tuple(ranks[rank][1]) for rank in order),
-            ),
-            started_at=started,
-            estimate=hastened(self._history.as_estimate(estimate), least, len(order) if most else least, scaling),
+            **_held(row, ranks),
+            estimate=hastened(self._history.as_estimate(estimate), least, size if most else least, scaling),
             scaling=scaling,
-            priority_class=priority_class,
             precision=request.get("precision", ""),
             preemptible=request["preemptible"],
             time_limit_s=request["time_limit_s"],
@@ -230,7 +188,7 @@ class RunningStages:
             within=request.get("within", ""),
             within_required=request.get("within_required", False),
             gave_back_at=tuple(gave_back_at or ()),
-            keeps=min(len(order), resized_to) if resized_to else 0,
+            keeps=min(size, resized_to) if resized_to else 0,
             evicted_for=stop_for,
             stop_by_at=stop_at + request["grace_s"] if stop_at else None,
             preemptions=preemptions,
@@ -245,3 +203,30 @@ class RunningStages:
             deadline_at=demand.deadline_at(request, submitted),
             saves_on_stop=had.saves,
         )
+
+
+def _held(row: Any, ranks: Mapping[int, tuple[str, list[Grant]]]) -> dict[str, Any]:
+    """Return the fields of a running stage that come from its row and its claims, and so are known even if its
+    request is invalid."""
+    (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
+    order = sorted(ranks)
+    return {
+        "id": str(i),
+        "job": job,
+        "number": number,
+        "name": name,
+        "project": project,
+        "user": user,
+        "pool": pool,
+        "kind": kind,
+        "priority": priority,
+        "priority_class": priority_class,
+        "state": State(state),
+        "attempt": str(attempt),
+        "placement": Placement(
+            alternative=row[12],
+            nodes=tuple(ranks[rank][0] for rank in order),
+            grants=tuple(tuple(ranks[rank][1]) for rank in order),
+        ),
+        "started_at": row[13],
+    }

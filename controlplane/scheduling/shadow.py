@@ -81,9 +81,12 @@ GROUP BY 1, 2
 
 
 def outcomes() -> dict[tuple[str, str], dict[str, Any]]:
-    """By pool and profile, what the profile would have done in the last :data:`MOST_CYCLES` cycles in which anything
-    thought beside: in how many of them it thought, in how many it differed, how many stages of each sort in all, and by
-    how much sooner it expected those that wait, on average."""
+    """Return, by pool and profile, what a shadow profile would have done in the last :data:`MOST_CYCLES` recorded
+    cycles.
+
+    These are the numbers of cycles it was tried in and in which it decided differently, the stages by sort of
+    difference, and by how much earlier it expected the starts of waiting stages on average.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_OUTCOMES, [MOST_CYCLES])
         _pool, _profile, *named = (column.name for column in cursor.description)
@@ -91,7 +94,7 @@ def outcomes() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:
-    """The difference with the stages by the names that people know, and why each would start where it would."""
+    """Return the difference with display names of the stages, and why each would start where it would."""
     numbers = difference.named(record.snapshot)
     whys = {start.stage: {"why": start.why, "why_said": plain(start.said)} for start in plan.starts}
     prices = {one.victim: one for one in plan.stops}

@@ -74,7 +74,7 @@ class StageFacts:
 
 
 def pinned(who: str, *values: Any) -> dict[uuid.UUID, tuple[str, ...]]:
-    """The nodes to which stages are bound by data that lies on no shared disk; ``who`` is a condition on ``s``."""
+    """Return the nodes to which stages are bound by data on no shared storage. ``who`` is an SQL condition on ``s``."""
     with connection.cursor() as cursor:
         cursor.execute(_PINNED.format(who=who), values)
         return {i: tuple(nodes) for i, nodes in cursor.fetchall()}

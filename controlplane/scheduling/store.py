@@ -64,7 +64,7 @@ class LiveStore:
         self._queue = PendingStages(known, self.history, self.scaling)
         self._holders = RunningStages(known, self.history, self.scaling)
         self._reports = WaitingReasons()
-        self._feed, self._fleet = ChangeFeed(), world.Fleet()
+        self._feed, self._fleet = ChangeFeed(), world.FleetReader()
         self._nodes: tuple[Node, ...] = ()
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.
@@ -139,7 +139,7 @@ class LiveStore:
         )
 
     def news(self) -> News:
-        """What changed in what :meth:`load` gave since this was last asked."""
+        """Return what changed in the snapshot of :meth:`load` since the last call."""
         self._serial += 1
         found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
         self._reports.hear(found)
@@ -203,7 +203,7 @@ class LiveStore:
 
     @property
     def is_behind(self) -> bool:
-        """Whether reasons of some stages are older than the last change."""
+        """Return whether the reasons of some stages are older than the last change."""
         return self._reports.is_behind
 
     def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:

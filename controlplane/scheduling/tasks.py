@@ -13,10 +13,10 @@ from controlplane.scheduling import loop
     name=changes.CYCLE_TASK, acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def cycle() -> None:
-    """Runs one scheduling cycle.
+    """Run one scheduling cycle.
 
-    Idempotent: it reads the record, and a cycle with nothing new to decide changes nothing. Lost, late or doubled, it
-    does no harm. One that takes two minutes is given up, and the next reads everything again.
+    Idempotent: it reads the database, and a cycle with nothing new to decide changes nothing, so a lost, late or
+    duplicate message does no harm. After two minutes it is aborted, and the next cycle reads everything again.
     """
     try:
         loop.cycle()
@@ -29,9 +29,9 @@ def cycle() -> None:
     name=changes.EXPLAIN_TASK, acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def explain() -> None:
-    """Tells some of those who wait, and whom the last cycle left, why they wait.
+    """Write reasons of waiting stages that the last cycle did not reach.
 
-    Idempotent: it says what the last cycle decided.
+    Idempotent: the reasons are those of the last cycle.
     """
     try:
         loop.tell()

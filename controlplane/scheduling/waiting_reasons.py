@@ -19,6 +19,7 @@ import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
+from controlplane.jobs import basis
 from controlplane.scheduling.durations import DurationForecast, Held
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Expected, News, Node, Plan, Promise, Reason, Snapshot, Stage, Wait
@@ -82,7 +83,7 @@ class WaitingReasons:
         ) = None
 
     def hear(self, news: News) -> None:
-        """Take in what changed since the last cycle."""
+        """Note what changed since the last cycle."""
         self._is_stirred |= bool(news.waiting or news.running or news.nodes)
         for name, stage in news.waiting.items():
             if stage is None:
@@ -179,7 +180,7 @@ class WaitingReasons:
         self._note_looked({wait.stage for wait, _ in looks}, left)
 
     def _note_looked(self, looked: set[str], left: Sequence[str]) -> None:
-        """Remove evaluated stages from the new arrivals, but for those that are ``left``."""
+        """Remove evaluated stages from the new arrivals, except those in ``left``."""
         if self._soon is None:
             return
         for name in looked | (self._asked or set()):
@@ -210,9 +211,11 @@ class WaitingReasons:
         changes.announce("jobs", "timeline", *keys)
 
     def _looks(self, plan: Plan, stages: Mapping[str, Stage], now: float) -> list[tuple[Wait, Any]]:
-        """Whom to look at, each with what is urgent of it, in this order: who was promised otherwise or waits for
-        another reason, who was never told why (first who was promised something, then the last to come, for their users
-        look), and of those whose telling is old those who were asked for, or else some."""
+        """Yield the stages to evaluate, each with its urgent values, in this order.
+
+        First those whose promise or first reason changed; then those never evaluated, promised ones first, then the
+        newest; then, of those evaluated long ago, the requested ones or else a few.
+        """
         fresh, moved, old = [], [], []
         for wait in plan.waits:
             if wait.stage not in stages:
@@ -229,7 +232,7 @@ class WaitingReasons:
         return [*moved, *fresh, *(old if self._asked is not None else old[:LOOKS_PER_CYCLE])]
 
     def set_aside(self, stages: Mapping[str, int], now: float) -> None:
-        """Writes of stages that no cycle can take up that they are set aside; the numbers of their jobs by stage."""
+        """Write for stages that cannot be planned that they are set aside. ``stages`` maps their ids to job numbers."""
         if self._soon is not None:
             self._soon |= dict.fromkeys(self._aside - stages.keys())
         self._aside.intersection_update(stages)
@@ -245,12 +248,12 @@ class WaitingReasons:
 
 
 def shown(expected: Expected | None) -> dict[str, Any] | None:
-    """The range in which a stage will probably start, as people are told; None where none is of use."""
+    """Return the range in which a stage will probably start, as people are shown it; None if it is not useful."""
     return (
         {
             "low_at": moment(expected.low_at),
             "high_at": moment(expected.high_at),
-            "basis": expected.basis,
+            **basis.plain(expected.basis),
             "held": expected.held,
             "seen": expected.seen,
         }
@@ -267,8 +270,10 @@ _COLUMNS = ("id", "reasons", "funnel", "expected", "planned", "promise", "first_
 
 
 def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
-    """Writes these rows: the id of a stage, and what the other columns get, as JSON. All of it goes as one text, which
-    costs the driver a third of what arrays do."""
+    """Write these rows: the id of a stage and the values of the other columns as JSON.
+
+    All rows are sent as one text, which costs the driver a third of what arrays do.
+    """
     rows = (
         ",".join(f'"{name}":{value}' for name, value in zip(_COLUMNS, (f'"{stage}"', *values), strict=True))
         for stage, *values in news
@@ -281,7 +286,7 @@ def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
 def _row(
     wait: Wait, names: dict[str, str], stage: Stage, lengths: DurationForecast, told: dict[int, dict[str, Any]]
 ) -> tuple[str, ...]:
-    """The columns of a stage. ``told`` are reasons in words, by identity: alike stages share them."""
+    """Return the columns of a stage. ``told`` caches reasons in words by identity, because alike stages share them."""
     for reason in wait.reasons:
         if id(reason) not in told:
             told[id(reason)] = _reason(reason)
@@ -303,7 +308,7 @@ def _row(
 
 
 def _first_promise(stage: Stage, promise: Promise) -> dict[str, Any]:
-    """What is kept of the first promise to a stage."""
+    """Return what is stored of the first promise to a stage."""
     return {"start_at": promise.start_at, "late_at": promise.late_at, "of": promise_class(stage)[1]}
 
 
@@ -317,7 +322,7 @@ def _reason(reason: Reason) -> dict[str, Any]:
 
 
 def _urgent(wait: Wait) -> Any:
-    """What must be written at once when it changes: the first reason, and the entry that people were promised."""
+    """Return what must be written at once when it changes: the first reason and the promised reservation."""
     planned = wait.planned
     return (
         wait.reasons[0].code if wait.reasons else "",

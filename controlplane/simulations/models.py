@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane import storage
 
 
-class Phase(models.TextChoices):
+class SimulationPhase(models.TextChoices):
     """How far a simulation is."""
 
     WAITING = "WAITING", _("waiting")
@@ -23,7 +23,7 @@ class Phase(models.TextChoices):
     CANCELLED = "CANCELLED", _("cancelled")
 
 
-OPEN = (Phase.WAITING, Phase.RUNNING)
+OPEN = (SimulationPhase.WAITING, SimulationPhase.RUNNING)
 
 
 class Simulation(models.Model):
@@ -38,7 +38,7 @@ class Simulation(models.Model):
     name = models.CharField(max_length=100)
     scenario = models.JSONField()
     source = models.CharField(max_length=20, blank=True)
-    phase = models.CharField(max_length=12, choices=Phase, default=Phase.WAITING)
+    phase = models.CharField(max_length=12, choices=SimulationPhase, default=SimulationPhase.WAITING)
     progress = models.FloatField(default=0.0)
     doing = models.CharField(max_length=200, blank=True)
     fault = models.TextField(blank=True)

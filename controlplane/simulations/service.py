@@ -28,13 +28,13 @@ from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history
-from controlplane.simulations.models import OPEN, Phase, Simulation
+from controlplane.simulations.models import OPEN, Simulation, SimulationPhase
 from scheduler.profiles import PROFILES
-from scheduler.scenario.scenario import Limits, ScenarioError, build
+from scheduler.scenario.scenario import ScenarioError, ScenarioLimits, build
 
 log = logging.getLogger(__name__)
 
-LIMITS = Limits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
+LIMITS = ScenarioLimits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
 LONGEST_S = 900.0
 GONE_S = 60.0
 # Names the locks of PostgreSQL that are about simulations.
@@ -42,21 +42,21 @@ LOCK = 0x51AB1A7E
 _processes: set[subprocess.Popen[bytes]] = set()
 
 
-class TooMany(Exception):
+class TooManySimulations(Exception):
     """Raised where as many simulations run as this installation, or this person, may let run at once."""
 
 
 def check_room(user: User) -> None:
-    """Raises :class:`TooMany` where this user, or everybody together, runs as many as may run at once."""
+    """Raises :class:`TooManySimulations` where this user, or everybody together, runs as many as may run at once."""
     running = Simulation.objects.filter(phase__in=OPEN)
     if running.filter(user=user).count() >= settings.SIMULATIONS_PER_USER:
-        raise TooMany(
+        raise TooManySimulations(
             _("{n} simulations of yours run already; wait for one, or cancel one").format(
                 n=settings.SIMULATIONS_PER_USER
             )
         )
     if running.count() >= settings.SIMULATIONS_AT_ONCE:
-        raise TooMany(
+        raise TooManySimulations(
             _("{n} simulations run already, as many as may at once; wait for one").format(
                 n=settings.SIMULATIONS_AT_ONCE
             )
@@ -103,12 +103,12 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
 
     ``trace.history`` (``{"days": 7}``, of one ``pool`` where that is named) stands for the finished stages that the
     user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
-    cannot be and :class:`TooMany` where too many run.
+    cannot be and :class:`TooManySimulations` where too many run.
     """
     settle_lost()
     # Reading a trace takes seconds: each user has one read at a time.
     if not _try_lock(user.pk):
-        raise TooMany(_("another simulation of yours is just being accepted; send one after the other"))
+        raise TooManySimulations(_("another simulation of yours is just being accepted; send one after the other"))
     check_room(user)
     scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
@@ -196,7 +196,7 @@ def ask_to_run(simulation_id: int) -> None:
     try:
         tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
-        end(simulation_id, Phase.FAILED, "it could not be started: the message broker does not answer")
+        end(simulation_id, SimulationPhase.FAILED, "it could not be started: the message broker does not answer")
 
 
 def run(simulation_id: int) -> None:
@@ -207,7 +207,7 @@ def run(simulation_id: int) -> None:
     try:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
-        end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
+        end(simulation_id, SimulationPhase.FAILED, f"its process could not be started: {error}")
         return
     if not connection.in_atomic_block:
         connection.close()  # for the minutes that it takes
@@ -217,7 +217,7 @@ def run(simulation_id: int) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     # Where it could not say so itself.
-    end(simulation_id, Phase.FAILED, f"its process ended with status {process.returncode}")
+    end(simulation_id, SimulationPhase.FAILED, f"its process ended with status {process.returncode}")
 
 
 @contextlib.contextmanager
@@ -243,10 +243,10 @@ def cancel(simulation: Simulation) -> None:
     changes.announce("simulations")
 
 
-def end(simulation_id: int, phase: Phase, fault: str = "", result: Any = None) -> bool:
+def end(simulation_id: int, phase: SimulationPhase, fault: str = "", result: Any = None) -> bool:
     """Writes down how it ended, once; False where that was written before."""
     fields: dict[str, Any] = {"phase": phase, "fault": fault, "ended_at": timezone.now()}
-    if phase == Phase.DONE:
+    if phase == SimulationPhase.DONE:
         content, name = json.dumps(result, separators=(",", ":")).encode(), _name("result")
         digest = storage.keep("simulations", name, content)
         fields |= {"result": name, "result_bytes": len(content), "result_sha256": digest, "progress": 1.0}
@@ -261,4 +261,4 @@ def settle_lost() -> None:
     """Gives up those whose process has not been seen for a while."""
     since = timezone.now() - timedelta(seconds=GONE_S)
     for row in Simulation.objects.filter(phase__in=OPEN, seen_at__lt=since).only("pk"):
-        end(row.pk, Phase.FAILED, "its process is gone")
+        end(row.pk, SimulationPhase.FAILED, "its process is gone")

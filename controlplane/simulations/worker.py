@@ -35,14 +35,14 @@ def run(simulation_id: int) -> None:
 
     from controlplane import changes
     from controlplane.simulations import service
-    from controlplane.simulations.models import Phase, Simulation
+    from controlplane.simulations.models import Simulation, SimulationPhase
     from scheduler.scenario import report
     from scheduler.scenario.scenario import Cell, build
 
     row = Simulation.objects.get(pk=simulation_id)
     now = timezone.now()
-    if not Simulation.objects.filter(pk=row.pk, phase=Phase.WAITING).update(
-        phase=Phase.RUNNING, started_at=now, seen_at=now
+    if not Simulation.objects.filter(pk=row.pk, phase=SimulationPhase.WAITING).update(
+        phase=SimulationPhase.RUNNING, started_at=now, seen_at=now
     ):
         return
     told_at = 0.0
@@ -60,9 +60,9 @@ def run(simulation_id: int) -> None:
     try:
         scenario = build(service.scenario_of(row), limits=service.LIMITS)
         result = report.live(scenario, progress)
-        service.end(row.pk, Phase.DONE, result=result)
+        service.end(row.pk, SimulationPhase.DONE, result=result)
     except Exception as error:  # whatever it is, its owner has to hear of it
-        service.end(row.pk, Phase.FAILED, f"{type(error).__name__}: {error}")
+        service.end(row.pk, SimulationPhase.FAILED, f"{type(error).__name__}: {error}")
         raise
 
 
@@ -72,7 +72,7 @@ def _watch(simulation_id: int, parent: int) -> None:
     from django.utils import timezone
 
     from controlplane.simulations import service
-    from controlplane.simulations.models import Phase, Simulation
+    from controlplane.simulations.models import Simulation, SimulationPhase
 
     began = time.monotonic()
     while True:
@@ -83,13 +83,15 @@ def _watch(simulation_id: int, parent: int) -> None:
             if row is None:
                 os._exit(0)
             if row:
-                service.end(simulation_id, Phase.CANCELLED)
+                service.end(simulation_id, SimulationPhase.CANCELLED)
                 os._exit(0)
             if time.monotonic() - began > service.LONGEST_S:
-                service.end(simulation_id, Phase.FAILED, f"it took longer than {service.LONGEST_S / 60:.0f} minutes")
+                service.end(
+                    simulation_id, SimulationPhase.FAILED, f"it took longer than {service.LONGEST_S / 60:.0f} minutes"
+                )
                 os._exit(0)
             if os.getppid() != parent:
-                service.end(simulation_id, Phase.FAILED, "the server that ran it was stopped")
+                service.end(simulation_id, SimulationPhase.FAILED, "the server that ran it was stopped")
                 os._exit(0)
         except Exception:  # noqa: BLE001  a database that is away for a moment is no reason to lose the work
             close_old_connections()

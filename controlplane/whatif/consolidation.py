@@ -21,7 +21,7 @@ from controlplane.scheduling.store import LiveStore
 from controlplane.whatif.questions import MOST_STAGES_WAITING, Question, ask
 from scheduler.core.model.lifecycle import Cause, State
 from scheduler.core.model.types import Snapshot
-from scheduler.core.planning.consolidate import Advice, advise
+from scheduler.core.planning.consolidate import MoveAdvice, advise
 from scheduler.decisions import difference
 
 
@@ -33,7 +33,7 @@ class Thought:
     """
 
     at: float
-    advice: tuple[Advice, ...]
+    advice: tuple[MoveAdvice, ...]
     stages: Mapping[str, str]
     nodes: Mapping[str, str]
     where: Mapping[str, tuple[str, ...]]
@@ -63,7 +63,7 @@ def thought(user: User) -> Thought:
     return ask(QUESTION, {}, user)
 
 
-def follow(stage_id: str, user: User) -> tuple[Advice, Thought] | None:
+def follow(stage_id: str, user: User) -> tuple[MoveAdvice, Thought] | None:
     """Carry out the advice for this stage: move the stages in its way, and reserve for it what they free.
 
     Returns None, and does nothing, if there is no such advice now.

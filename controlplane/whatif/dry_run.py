@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controlplane.accounts.models import User
-from controlplane.jobs import demand, possible
+from controlplane.jobs import basis, demand, funnel, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.pools import profiles
 from controlplane.scheduling import data_locality
@@ -23,7 +23,7 @@ from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Placement, Plan, Snapshot, Stage
 from scheduler.core.planning import aside
 from scheduler.predict.finished import Asked
-from scheduler.predict.memory import Advice
+from scheduler.predict.memory import MemoryAdvice
 
 IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 
@@ -31,7 +31,7 @@ QUESTION: Final = Question("dry_run", dict)
 
 _advisor = MemoryPeaks()
 # It recomputes only what changed since the last question of this process; its plans are never applied.
-_planner = aside.Planner()
+_planner = aside.TolerantPlanner()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _asked(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User)
     return Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
 
 
-def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
+def _told(advice: MemoryAdvice | None, asked_bytes: int) -> dict[str, Any] | None:
     if advice is None or advice.verdict == "fits":
         return None
     return {
@@ -192,7 +192,7 @@ def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
         "largest_bytes": advice.largest_bytes,
         "suggested_bytes": advice.suggested_bytes,
         "ran_out": advice.ran_out,
-        "basis": advice.basis,
+        **basis.memory(advice.seen, advice.ran_out),
     }
 
 
@@ -238,5 +238,5 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: DurationForecast)
             {"code": r.code, "text": sentence(r), "acts": ACTS[r.code], "params": dict(r.params)}
             for r in (wait.reasons if wait else ())
         ],
-        "funnel": [list(step) for step in (wait.funnel if wait else ())],
+        **funnel.plain(wait.funnel if wait else (), stage.pool),
     }

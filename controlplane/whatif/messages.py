@@ -11,7 +11,7 @@ LONGEST_S: Final = 60
 LARGEST_ANSWER_BYTES: Final = 8 * 2**20
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedQuestion(msgspec.Struct, frozen=True):
     """One question, and the language of the person who asks it."""
 
     name: str

@@ -16,7 +16,7 @@ from typing import Final
 import django
 import msgspec
 
-from controlplane.whatif.messages import LONGEST_S, Asked
+from controlplane.whatif.messages import LONGEST_S, AskedQuestion
 
 IDLE_S: Final = 300
 # Limit of the address space; a world of ten thousand nodes takes less than 1 GiB.
@@ -35,7 +35,7 @@ def main() -> int:
 
     try:
         while line.poll(IDLE_S):
-            asked = msgspec.json.decode(line.recv_bytes(), type=Asked)
+            asked = msgspec.json.decode(line.recv_bytes(), type=AskedQuestion)
             signal.alarm(LONGEST_S + 5)  # also if the worker that asked has gone
             line.send_bytes(msgspec.json.encode(reply(asked.name, asked.params, asked.language)))
             signal.alarm(0)

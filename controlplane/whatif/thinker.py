@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
-from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, LONGEST_S, Asked, Reply
+from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, LONGEST_S, AskedQuestion, Reply
 
 LOOK_S: Final = 2.0
 
@@ -43,7 +43,7 @@ class Thinker:
 
         Raises :class:`NoAnswer` if the process ended or took too long.
         """
-        question = msgspec.json.encode(Asked(name, params, language))
+        question = msgspec.json.encode(AskedQuestion(name, params, language))
         while not self._lock.acquire(timeout=LOOK_S):
             while_it_does()
         try:

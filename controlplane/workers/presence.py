@@ -25,7 +25,7 @@ GONE_S: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerPresence:
     """A worker as it wrote itself down. One that stands by takes its queues when another ends."""
 
     name: str
@@ -33,7 +33,7 @@ class Worker:
     stands_by: bool
 
 
-def write(worker: Worker, redis: Redis) -> None:
+def write(worker: WorkerPresence, redis: Redis) -> None:
     """Writes a worker down for :data:`GONE_S` seconds, and renews the file that a check of health looks at."""
     told = json.dumps({"queues": worker.queues, "stands_by": worker.stands_by})
     redis.set(f"{KEY}{worker.name}", told, ex=GONE_S)
@@ -46,14 +46,14 @@ def erase(name: str, redis: Redis) -> None:
     redis.delete(f"{KEY}{name}")
 
 
-def workers(redis: Redis) -> list[Worker]:
+def workers(redis: Redis) -> list[WorkerPresence]:
     """Those that are there, by name."""
     found = []
     for key in sorted(redis.scan_iter(f"{KEY}*", count=1000)):
         if (told := redis.get(key)) is not None:
             said = json.loads(told)
             name = key.decode().removeprefix(KEY)
-            found.append(Worker(name, tuple(said["queues"]), said["stands_by"]))
+            found.append(WorkerPresence(name, tuple(said["queues"]), said["stands_by"]))
     return found
 
 
@@ -71,7 +71,7 @@ class Presence(bootsteps.StartStopStep):
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
-        self._worker = Worker(consumer.hostname, self.queues, stands_by=False)
+        self._worker = WorkerPresence(consumer.hostname, self.queues, stands_by=False)
         self._redis = connect()
         self._timer: Any = None
 

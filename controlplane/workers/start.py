@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from controlplane.workers import task_records as task_records  # connects itself
 from controlplane.workers.leader import QUEUE, Leader
-from controlplane.workers.presence import Presence, Worker, connect, write
+from controlplane.workers.presence import Presence, WorkerPresence, connect, write
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def prepare(app: Celery, name: str, options: Mapping[str, Any]) -> None:
 
     def stand_by() -> None:
         with contextlib.suppress(RedisError):
-            write(Worker(name, Presence.queues, stands_by=True), redis)
+            write(WorkerPresence(name, Presence.queues, stands_by=True), redis)
 
     leader.wait(stand_by)
     log.info("%s takes the queue %s", name, QUEUE)

@@ -22,7 +22,7 @@ from deploy.local.service import ROOT
 from deploy.local.sign_in import running
 from deploy.local.up import EXIT_INTERRUPTED, chosen, describe, introduce, readiness, refuse_second, wait_until_up
 from switchyard.client import Client, JobRecord
-from switchyard.logs import Wanted
+from switchyard.logs import LogQuery
 from switchyard.problem import ApiProblem, SwitchyardError, Unreachable
 
 JOB_FILE = ROOT / "examples" / "finetune" / "job.yaml"
@@ -102,7 +102,7 @@ class Demo:
         """Collect the job's output as it grows."""
         try:
             rest: dict[str, str] = {}
-            for chunk in self._client.jobs.chunks(number, Wanted(rank=0), follow=True):
+            for chunk in self._client.jobs.chunks(number, LogQuery(rank=0), follow=True):
                 *lines, rest[chunk.stage] = (rest.get(chunk.stage, "") + chunk.text).split("\n")
                 # What a progress bar overwrites on its line is not worth a line here.
                 self._lines.extend(f"{chunk.stage} | {line.rsplit(chr(13), 1)[-1].rstrip()}" for line in lines)

@@ -1,7 +1,7 @@
-"""What the engine needs from the world around it: a store, and the judgements of a profile.
+"""What the engine needs from outside: a store for its input and output, and the policies of a profile.
 
-A policy is any object that has one or more of the methods below; it may leave out the others. It judges, and never
-changes what it sees. The live record and the simulator both provide a :class:`Store`.
+A policy is any object that has one or more of the methods of the hooks. It judges and never changes what it reads. The
+control plane and the simulator both provide a :class:`Store`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a plan: ids of stages that started, were told to stop, or were skipped because the world had
-    moved on since the snapshot."""
+    """The result of applying a plan: ids of stages that started, were told to stop, or were skipped because their
+    rows had changed since the snapshot."""
 
     started: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
@@ -31,13 +31,13 @@ class Applied:
 
 
 class Store(Protocol):
-    """The record as the engine sees it: read all at once, write all at once."""
+    """The database as the engine uses it: one read and one write per cycle."""
 
     def load(self, now: float) -> Snapshot:
-        """Everything that one cycle may know."""
+        """Return the snapshot for one cycle: everything that it may know."""
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
-        """Make the plan true. A placement whose stage or device changed since the snapshot is skipped, and only that
+        """Apply the plan. A placement whose stage or device changed since the snapshot is skipped, and only that
         one; a gang is placed whole or not at all."""
 
 
@@ -50,8 +50,10 @@ class Remembers(Protocol):
 @runtime_checkable
 class Tells(Protocol):
     def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
-        """Whom to tell after this plan why they wait, at least those whom it names; ``None`` is everybody. Without a
-        plan it is asked for more of those who are left."""
+        """Return the stages whose reasons to write after this plan, at least those that it names; ``None`` means all.
+
+        Without a plan, return more of those not written yet.
+        """
 
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Say to those who wait what the plan says of them. It comes after ``apply``."""
+        """Write the reasons of waiting stages from the plan. Called after ``apply``."""

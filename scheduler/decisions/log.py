@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scheduler.core.model.clauses import Said
 from scheduler.core.model.types import Move, Plan, Preempt, Resize, Snapshot, Start, Wait
 from scheduler.decisions import canonical, packing
 
@@ -69,6 +70,7 @@ class _Plan(msgspec.Struct, omit_defaults=True):
     wake_at: float | None = None
     resizes: tuple[Resize, ...] = ()
     moves: tuple[Move, ...] = ()
+    replanned_said: Said = ()
 
 
 class _Body(msgspec.Struct, omit_defaults=True):
@@ -158,6 +160,7 @@ class Writer:
                 plan.wake_at,
                 plan.resizes,
                 plan.moves,
+                plan.replanned_said,
             ),
             digest=record.digest,
             started=record.started,
@@ -206,6 +209,7 @@ class _Reel:
             body.plan.wake_at,
             resizes=body.plan.resizes,
             moves=body.plan.moves,
+            replanned_said=body.plan.replanned_said,
         )
         return Record(
             id=number,

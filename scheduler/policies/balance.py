@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.core.hooks import Rank
-from scheduler.core.matching.fair import Part, parts
+from scheduler.core.matching.fair import FairClaimant, parts
 from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import attained_device_s, received_s
@@ -42,15 +42,15 @@ class Balance(Rank):
         chosen = _assign(known, columns, worth)
         return {(known[j].stage.id, i): float(worth[k]) for k, (j, i) in enumerate(columns) if chosen[k] > 0.5}
 
-    def _urgency(self, part: Part, world: ReadOnlyWorld) -> float:
+    def _urgency(self, part: FairClaimant, world: ReadOnlyWorld) -> float:
         age_s = max(world.now - part.stage.submitted_at, 0.0)
         return float(((age_s + self.head_start_s) / (_done_s(part, world) + self.head_start_s)) ** self.power)
 
-    def _worth(self, part: Part, i: int, urgency: float, here: str) -> float:
+    def _worth(self, part: FairClaimant, i: int, urgency: float, here: str) -> float:
         return part.speeds[i] * urgency * part.width * (1 + self.stay * (part.models[i] == here))
 
 
-def _done_s(part: Part, world: ReadOnlyWorld) -> float:
+def _done_s(part: FairClaimant, world: ReadOnlyWorld) -> float:
     """How much of its work was done so far, in seconds of a device of speed 1; service on models that it has no way to
     any more, or of which only the sum is known, counts with its usual speed."""
     speeds = dict(zip(part.models, part.speeds, strict=True))
@@ -59,7 +59,7 @@ def _done_s(part: Part, world: ReadOnlyWorld) -> float:
     return sum(span * speeds.get(model, part.usual) for model, span in received.items()) + elsewhere_s * part.usual
 
 
-def _model_now(part: Part, world: ReadOnlyWorld) -> str:
+def _model_now(part: FairClaimant, world: ReadOnlyWorld) -> str:
     running = world.running.get(part.stage.id)
     if running is None:
         return ""
@@ -67,7 +67,7 @@ def _model_now(part: Part, world: ReadOnlyWorld) -> str:
     return next((one.model for one in held if one.kind != "cpu"), "")
 
 
-def _assign(known: Sequence[Part], columns: Sequence[tuple[int, int]], worth: Any) -> Any:
+def _assign(known: Sequence[FairClaimant], columns: Sequence[tuple[int, int]], worth: Any) -> Any:
     """How much of each pair of stage and feasible set is chosen, 0 to 1: whole pairs where everybody is equally
     wide."""
     optimize: Any = solver()

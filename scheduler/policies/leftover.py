@@ -50,7 +50,7 @@ class Leftover(Score):
         return -lost
 
 
-def _stranded(free: Rows, cores: Rows, wanted: workload.Demand) -> Rates:
+def _stranded(free: Rows, cores: Rows, wanted: workload.UsualDemand) -> Rates:
     """How many of the free devices will probably lack cores: the expected shortfall in cores over what one needs."""
     devices = free.sum(axis=1) / WHOLE
     if not wanted.cores_milli:

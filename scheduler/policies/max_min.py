@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.core.hooks import Rank
-from scheduler.core.matching.fair import Part, parts, shuffled
+from scheduler.core.matching.fair import FairClaimant, parts, shuffled
 from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import received_s
@@ -48,7 +48,7 @@ class MaxMin(Rank):
             if share > 1e-6
         }
 
-    def _dealt(self, known: Sequence[Part], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
+    def _dealt(self, known: Sequence[FairClaimant], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
         """The models in the order of this round; each to those first who have had least of their share of it."""
         shares = _even(known)
         order = shuffled(sorted({model for part in known for model in part.models}), world.now, self.round_s, self.seed)
@@ -63,13 +63,13 @@ class MaxMin(Rank):
         return {pair: turn[models[pair]] + value / most for pair, value in owed.items()}
 
 
-def _had(part: Part, i: int, world: ReadOnlyWorld) -> float:
+def _had(part: FairClaimant, i: int, world: ReadOnlyWorld) -> float:
     """The part of its life so far that the stage ran on the model of its way ``i``; never nothing."""
     life_s = max(world.now - part.stage.submitted_at, 1.0)
     return max(received_s(part.stage, world).get(part.models[i], 0.0) / life_s, 1e-6)
 
 
-def _even(known: Sequence[Part]) -> list[list[float]]:
+def _even(known: Sequence[FairClaimant]) -> list[list[float]]:
     """Everybody the same share of time, in proportion to how many there are of each model."""
     sizes = {model: size for part in known for model, size in zip(part.models, part.sizes, strict=True)}
     asked = sum(part.width for part in known)
@@ -77,7 +77,7 @@ def _even(known: Sequence[Part]) -> list[list[float]]:
     return [[share * size / sum(part.sizes) for size in part.sizes] for part in known]
 
 
-def _fair(known: Sequence[Part]) -> list[list[float]]:
+def _fair(known: Sequence[FairClaimant]) -> list[list[float]]:
     """The allocation whose smallest throughput (beside that of an equal part) is largest, and then their sum.
 
     Those who are alike get alike, so that the program has a row for each sort and not for each stage.

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.types import Estimate
 from scheduler.predict.calibration import Calibration
 from scheduler.predict.evidence import STEPS, Family, around, closest, quantiles, smoothed, uniform
@@ -44,36 +45,34 @@ _NARROWEST: Final = 1.05
 _WIDEST: Final = 10.0
 
 
-UNKNOWN: Final = "unknown: no like stage has ended"
-TOO_WIDE: Final = "unknown: like stages differ too much"
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """``likely_s`` is the one value that will be nearest to the truth by ratio; the quantiles are calibrated.
 
     ``raw`` are the quantiles before calibration, to learn from once the truth is known, and ``own`` how many runs of
     the stage itself they rest on. ``reliability`` is the share of such stages of late that ended by their P90; ``None``
-    where none has. Where it is not ``known``, it rests on nothing that is like the stage.
+    where none has. Where it is not ``known``, it rests on nothing that is like the stage. ``runs`` is how many runs
+    the ``basis`` names, if it names runs.
     """
 
     likely_s: float
     p50_s: float
     p90_s: float
-    basis: str
+    basis: Basis
     reliability: float | None = None
     declared: bool = False
     raw: tuple[float, float] = (0.0, 0.0)
     own: int = 0
     known: bool = True
+    runs: int = 0
 
     @property
     def estimate(self) -> Estimate:
         """The prediction as the engine takes it; a range too wide to be useful is none."""
         p50_s, p90_s = round(self.p50_s, 3), round(self.p90_s, 3)
         if self.known and p90_s > _WIDEST * p50_s:
-            return Estimate(p50_s, p90_s, TOO_WIDE, self.declared, self.reliability, known=False)
-        return Estimate(p50_s, p90_s, self.basis, self.declared, self.reliability, self.known)
+            return Estimate(p50_s, p90_s, Basis.TOO_WIDE, self.declared, self.reliability, known=False)
+        return Estimate(p50_s, p90_s, self.basis, self.declared, self.reliability, self.known, self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +184,16 @@ class Durations:
             p50_s = min(half_s * middle.factor, p90_s)
             reliability = round(upper.reliability, 3) if upper.seen else None
         p50_s, p90_s = _bounded(asked, p50_s, p90_s)
-        basis = _basis(len(own.done), exact=exact)
-        return Prediction(likely_s, p50_s, p90_s, basis, reliability, raw=(half_s, most_s), own=runs if exact else 0)
+        return Prediction(
+            likely_s,
+            p50_s,
+            p90_s,
+            Basis.OWN_RUNS if exact else Basis.OTHER_REQUESTS,
+            reliability,
+            raw=(half_s, most_s),
+            own=runs if exact else 0,
+            runs=len(own.done),
+        )
 
     def _by_declared(self, asked: Asked, now: float, exact: Family | None) -> Prediction:
         """As declared, as what was declared of late turned out; those that run for longer already say that it is more.
@@ -230,7 +237,7 @@ class Durations:
         half_s, most_s = quantiles(np.concatenate(parts), np.concatenate(shares), (0.5, 0.9))
         p50_s, p90_s = _bounded(asked, half_s, most_s * self._calibration.newcomers)
         known = circle == "name"
-        basis = "from stages of this name by others" if known else UNKNOWN
+        basis = Basis.NAMESAKES if known else Basis.UNKNOWN
         return Prediction(likely_s, p50_s, p90_s, basis, raw=(half_s, most_s), known=known)
 
     def _sibling(self, asked: Asked) -> Family | None:
@@ -291,10 +298,10 @@ def declared(asked: Asked) -> Prediction:
     limit_s = _limit_s(asked)
     if asked.expected_s:
         p50_s, p90_s = _bounded(asked, asked.expected_s, 1.5 * asked.expected_s)
-        return Prediction(p50_s, p50_s, p90_s, "as declared", declared=True, raw=(p50_s, p90_s))
+        return Prediction(p50_s, p50_s, p90_s, Basis.DECLARED, declared=True, raw=(p50_s, p90_s))
     likely_s = closest(uniform(limit_s), np.full(STEPS, 1.0 / STEPS))
     raw = 0.3 * limit_s, limit_s
-    return Prediction(likely_s, *raw, UNKNOWN, declared=True, raw=raw, known=False)
+    return Prediction(likely_s, *raw, Basis.UNKNOWN, declared=True, raw=raw, known=False)
 
 
 def _limit_s(asked: Asked) -> float:
@@ -315,11 +322,6 @@ def _same_work(one_s: float | None, other_s: float | None) -> bool:
     if not one_s or not other_s:
         return not one_s  # who says something is believed before a run of which nothing was said
     return max(one_s, other_s) <= _SAME_WORK * min(one_s, other_s)
-
-
-def _basis(runs: int, *, exact: bool) -> str:
-    text = f"from {runs} run{'s' * (runs != 1)} of this stage"
-    return text if exact else f"{text} with another request"
 
 
 def _circles(asked: Asked) -> list[tuple[str, ...]]:

@@ -23,7 +23,7 @@ _MUCH: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class MemoryAdvice:
     """``verdict``: *tight* where a stage like this has run out of memory or came near its end; *generous* where half of
     what is asked for was never used; *fits* otherwise. ``suggested_bytes`` is what would do, with room to spare."""
 
@@ -32,11 +32,6 @@ class Advice:
     suggested_bytes: int
     seen: int
     ran_out: int
-
-    @property
-    def basis(self) -> str:
-        out = f"; {self.ran_out} of them ran out of memory" if self.ran_out else ""
-        return f"peaks of {self.seen} finished stages like it{out}"
 
 
 class Peaks:
@@ -52,7 +47,7 @@ class Peaks:
             known = self._peaks.setdefault(_like(one.asked), deque(maxlen=RECENT))
             known.append((peak, one.out_of_memory))
 
-    def advise(self, asked: Asked, asked_bytes: int) -> Advice | None:
+    def advise(self, asked: Asked, asked_bytes: int) -> MemoryAdvice | None:
         """What to say of a stage that asks for ``asked_bytes``; ``None`` where too few like it were measured."""
         known = self._peaks.get(_like(asked), ())
         ran_out = [peak for peak, out in known if out]
@@ -66,7 +61,7 @@ class Peaks:
             verdict: Literal["tight", "fits", "generous"] = "tight"
         else:
             verdict = "generous" if largest <= _MUCH * asked_bytes and suggested < asked_bytes else "fits"
-        return Advice(verdict, largest, suggested, len(known), len(ran_out))
+        return MemoryAdvice(verdict, largest, suggested, len(known), len(ran_out))
 
 
 def _like(asked: Asked) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Running
 from scheduler.scenario.scenario import Cell, Scenario, scaled
 from scheduler.sim.metrics import measure
-from scheduler.sim.world import Lived, World
+from scheduler.sim.world import Lived, SimulatedWorld
 
 # Points of a curve, and bars of a chart: enough to see, few enough to send.
 POINTS: Final = 101
@@ -22,7 +22,7 @@ LANES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class AttemptSpan:
     """One attempt: who, where, on how much of how many accelerators, since when and until when, and how it ended."""
 
     stage: str
@@ -43,7 +43,7 @@ def live(scenario: Scenario, progress: Progress | None = None) -> dict[str, Any]
     shown = {(cell.profile, cell.load): cell for cell in reversed(scenario.cells)}
     cells = []
     for number, cell in enumerate(scenario.cells):
-        segments: list[Segment] = []
+        segments: list[AttemptSpan] = []
         world = _world(scenario, cell, segments)
         bar = (lambda done, total, n=number, c=cell: progress(n, done, total, c)) if progress else None
         lived = world.run(bar)
@@ -61,8 +61,8 @@ def live(scenario: Scenario, progress: Progress | None = None) -> dict[str, Any]
     }
 
 
-def _world(scenario: Scenario, cell: Cell, segments: list[Segment]) -> World:
-    world = World(
+def _world(scenario: Scenario, cell: Cell, segments: list[AttemptSpan]) -> SimulatedWorld:
+    world = SimulatedWorld(
         scenario.nodes,
         scaled(scenario.trace, cell.load),
         scenario.profiles[cell.profile],
@@ -76,7 +76,7 @@ def _world(scenario: Scenario, cell: Cell, segments: list[Segment]) -> World:
         grants = [one for rank in running.placement.grants for one in rank]
         width = sum(one.milli for one in grants if world.store.devices[one.device].kind != "cpu") / 1000
         segments.append(
-            Segment(running.id, running.project, running.placement.nodes, width, running.started_at, now, done)
+            AttemptSpan(running.id, running.project, running.placement.nodes, width, running.started_at, now, done)
         )
 
     world.witness = witness
@@ -84,7 +84,7 @@ def _world(scenario: Scenario, cell: Cell, segments: list[Segment]) -> World:
 
 
 def _cell(
-    scenario: Scenario, cell: Cell, lived: Lived, segments: Sequence[Segment], *, with_chart: bool
+    scenario: Scenario, cell: Cell, lived: Lived, segments: Sequence[AttemptSpan], *, with_chart: bool
 ) -> dict[str, Any]:
     figures = measure(lived).figures()
     return {
@@ -111,7 +111,7 @@ def _waits(lived: Lived) -> dict[str, list[float]]:
     return {"x": [round(float(v), 1) for v in values], "y": [round(float(share), 4) for share in shares]}
 
 
-def _utilisation(lived: Lived, segments: Sequence[Segment]) -> dict[str, list[float]]:
+def _utilisation(lived: Lived, segments: Sequence[AttemptSpan]) -> dict[str, list[float]]:
     """The share of accelerators held, in equal steps from the first submission to the last end; x in seconds."""
     span = lived.ended_at - lived.began_at
     if span <= 0 or not lived.devices:
@@ -158,7 +158,7 @@ def _projects(lived: Lived) -> list[dict[str, Any]]:
     return rows
 
 
-def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[Segment]) -> dict[str, Any]:
+def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[AttemptSpan]) -> dict[str, Any]:
     """The longest attempts by node: lanes are the first nodes, widths of bars how much of the node they took.
 
     ``cut`` is how many shorter attempts on these nodes are not drawn, and ``nodes`` how many nodes there are.

@@ -45,7 +45,7 @@ def shortened(problem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScenarioLimits:
     """How large a scenario may be; the command line has none. ``lines`` are those of a trace that is sent as text: they
     are read before ``trace.first`` chooses among them."""
 
@@ -98,12 +98,12 @@ def read(path: Path) -> Scenario:
     return build(body, beside=path.parent)
 
 
-def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None) -> Scenario:
+def build(body: Any, *, limits: ScenarioLimits | None = None, beside: Path | None = None) -> Scenario:
     """The scenario that a mapping describes. ``beside`` is where files are looked for; without it none may be named.
 
     Raises :class:`ScenarioError` where it cannot be, and for what is larger than ``limits``.
     """
-    limits = limits or Limits()
+    limits = limits or ScenarioLimits()
     asked = _mapping(body, "", KEYS)
     world = _mapping(asked.get("world") or {}, "world", WORLD_KEYS)
     name = _name(asked)
@@ -202,7 +202,7 @@ def _profile_name(name: Any) -> str:
     return name
 
 
-def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
+def _trace(body: Any, beside: Path | None, limits: ScenarioLimits) -> Trace:
     asked = _mapping(body, "trace", TRACE_KEYS)
     form = str(asked.get("format", "auto"))
     if form not in ("auto", *FORMATS):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import Running
-from scheduler.sim.world import World
+from scheduler.sim.world import SimulatedWorld
 
 # Loads are told in steps of an eighth, as agents' reports are counted.
 STEP: Final = 0.125
@@ -24,7 +24,7 @@ class Drift:
     load: float
 
 
-class DriftingWorld(World):
+class DriftingWorld(SimulatedWorld):
     """A world in which everything on a node takes as many times longer as the node has more to do than it can: work of
     others and what its stages hold of its cores. The engine is told the load of each node at every cycle, as it is."""
 

@@ -12,10 +12,10 @@ from scheduler.predict.durations import Durations, Prediction
 from scheduler.predict.finished import Asked, Finished
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
-from scheduler.sim.world import World
+from scheduler.sim.world import SimulatedWorld
 
 
-class LearningWorld(World):
+class LearningWorld(SimulatedWorld):
     """Predicts each stage when it arrives, from stages that have completed and from how long others run already.
 
     ``as_planned`` turns a prediction into the estimate that the engine plans with. Stages that wait are predicted anew

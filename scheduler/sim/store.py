@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from scheduler.core.explain.announced import of_promise
 from scheduler.core.model import fences
-from scheduler.core.model.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
-from scheduler.core.model.retry import Verdict
+from scheduler.core.model.lifecycle import ACTIVE, Health, NodeState, StageEvent, State, next_state
+from scheduler.core.model.retry import RetryVerdict
 from scheduler.core.model.types import (
     Estimate,
     Expected,
@@ -40,7 +40,7 @@ from scheduler.predict.starts import Starts
 
 
 @dataclass(slots=True)
-class Entry:
+class StageRecord:
     """A stage and what became of it so far. Times of things that have not happened are ``None``."""
 
     stage: Stage
@@ -73,7 +73,7 @@ class MemoryStore:
         saves_on_stop: bool = False,
     ) -> None:
         self.saves_on_stop = saves_on_stop
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StageRecord] = {}
         self.nodes = {node.id: node for node in nodes}
         self.devices = {device.id: device for node in nodes for device in node.devices}
         self.free = {device.id: [device.capacity_milli, device.memory_bytes] for device in self.devices.values()}
@@ -166,7 +166,7 @@ class MemoryStore:
         known = whom is None or whom in self._waiting or whom in self._running
         if entry.state not in ACTIVE - {State.STOPPING} or entry.running is None or not known:
             return False
-        self.move(entry, Event.STOP)
+        self.move(entry, StageEvent.STOP)
         stop_by = now + entry.running.grace_s
         keeps = min(stop.was, stop.size) if isinstance(stop, Resize) else 0
         told = replace(entry.running, state=entry.state, evicted_for=whom, stop_by_at=stop_by, keeps=keeps)
@@ -198,10 +198,10 @@ class MemoryStore:
 
     # -- the world's side -------------------------------------------------------------------------------------------
 
-    def submit(self, stage: Stage) -> Entry:
+    def submit(self, stage: Stage) -> StageRecord:
         """Put a stage in the queue; what it needs that has completed already is met."""
         needs = {need for need in stage.unmet if self.entries[need].state is not State.COMPLETED}
-        entry = self.entries[stage.id] = Entry(stage, State.PENDING, needs)
+        entry = self.entries[stage.id] = StageRecord(stage, State.PENDING, needs)
         for need in sorted(needs):
             self._needed_by.setdefault(need, []).append(stage.id)
         self._wait(entry, replace(stage, unmet=tuple(sorted(needs))))
@@ -211,7 +211,7 @@ class MemoryStore:
                 break
         return entry
 
-    def refuse(self, stage: Stage, now: float) -> Entry:
+    def refuse(self, stage: Stage, now: float) -> StageRecord:
         """Record a stage that can never run; it ends where it began."""
         entry = self.submit(stage)
         if entry.state is State.PENDING:
@@ -231,14 +231,14 @@ class MemoryStore:
         """The stage's process runs."""
         entry = self.entries[stage_id]
         if entry.running is not None and entry.state is State.STARTING:
-            self.move(entry, Event.START)
+            self.move(entry, StageEvent.START)
             self._set(entry, replace(entry.running, state=entry.state))
 
     def complete(self, stage_id: str, now: float) -> None:
         """The stage ended well; those that need it may go on."""
         entry = self.entries[stage_id]
         self._give_back(entry, now)
-        self.move(entry, Event.COMPLETE)
+        self.move(entry, StageEvent.COMPLETE)
         entry.ended_at = now
         for name in self._needed_by.pop(stage_id, ()):
             other = self.entries[name]
@@ -281,7 +281,7 @@ class MemoryStore:
         width = self.width(running) or price.width(running)
         return tuple(sorted(received.items())), running.attained_device_s + width * since_s
 
-    def end(self, stage_id: str, verdict: Verdict, now: float, remaining: Stage) -> None:
+    def end(self, stage_id: str, verdict: RetryVerdict, now: float, remaining: Stage) -> None:
         """An attempt ended otherwise; ``remaining`` is the stage as it would be queued again."""
         entry = self.entries[stage_id]
         if entry.running is not None:
@@ -310,7 +310,7 @@ class MemoryStore:
         """Set how much a node has to do."""
         self._put(replace(self.nodes[node_id], load=load))
 
-    def move(self, entry: Entry, event: Event) -> None:
+    def move(self, entry: StageRecord, event: StageEvent) -> None:
         """Write the state that follows ``event``; raises IllegalTransition."""
         entry.state = next_state(entry.state, event)
 
@@ -333,10 +333,10 @@ class MemoryStore:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _begin(self, entry: Entry, start: Start, now: float) -> None:
+    def _begin(self, entry: StageRecord, start: Start, now: float) -> None:
         stage = self._waiting.pop(start.stage)
         self._came[start.stage] = None
-        self.move(entry, Event.PLACE)
+        self.move(entry, StageEvent.PLACE)
         entry.epoch += 1
         entry.attempts += 1
         entry.started_at = entry.started_at if entry.started_at is not None else now
@@ -371,7 +371,7 @@ class MemoryStore:
         assert running is not None, "it was just set"
         self._hold(running, 1, now)
 
-    def _wait(self, entry: Entry, stage: Stage) -> None:
+    def _wait(self, entry: StageRecord, stage: Stage) -> None:
         entry.stage = self._waiting[stage.id] = self._came[stage.id] = stage
 
     def _nodes(self) -> tuple[Node, ...]:
@@ -385,7 +385,7 @@ class MemoryStore:
     def _put(self, node: Node) -> None:
         self.nodes[node.id], self._seen = node, ()
 
-    def _set(self, entry: Entry, running: Running) -> None:
+    def _set(self, entry: StageRecord, running: Running) -> None:
         entry.running = self._running[running.id] = self._began[running.id] = running
 
     def _take(self, placement: Placement) -> bool:
@@ -404,7 +404,7 @@ class MemoryStore:
             free[1] -= one.memory_bytes
         return True
 
-    def _give_back(self, entry: Entry, now: float) -> None:
+    def _give_back(self, entry: StageRecord, now: float) -> None:
         running = self._running.pop(entry.stage.id)
         self._began[running.id] = None
         self._hold(running, -1, now)
@@ -430,10 +430,10 @@ class MemoryStore:
         account = self._usage.get(running.project, Usage(as_of=now, half_life_s=self._half_life_s))
         self._usage[running.project] = account.changed(now, sign * self._held(running))
 
-    def _fail_from(self, entry: Entry, now: float) -> None:
+    def _fail_from(self, entry: StageRecord, now: float) -> None:
         if self._waiting.pop(entry.stage.id, None) is not None:
             self._came[entry.stage.id] = None
-        self.move(entry, Event.FAIL)
+        self.move(entry, StageEvent.FAIL)
         entry.ended_at = now
         self._fail_dependents(entry.stage.id, now)
 

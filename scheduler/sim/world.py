@@ -15,6 +15,7 @@ from functools import partial
 
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model import retry
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.lifecycle import Cause, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
@@ -22,7 +23,7 @@ from scheduler.core.planning import cycle
 from scheduler.core.planning.engine import Planner
 from scheduler.core.resources import speed
 from scheduler.core.resources.elastic import faster
-from scheduler.sim.store import Entry, MemoryStore
+from scheduler.sim.store import MemoryStore, StageRecord
 from scheduler.sim.traces import Arrival
 
 GIB = 2**30
@@ -47,14 +48,14 @@ class Chance:
 class Lived:
     """What a world came to: all stages, when it began and ended, how many cycles it took, and its accelerators."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StageRecord, ...]
     began_at: float
     ended_at: float
     cycles: int
     devices: int
 
 
-class World:
+class SimulatedWorld:
     """One simulated cluster with its arrivals. ``every_s`` spaces cycles out: 0 runs one after every event."""
 
     def __init__(
@@ -255,7 +256,7 @@ class World:
         true_s = self._true_s[one.id] = max(one.duration_s, 0.001)
         error = self.chance.error
         guess_s = one.expected_s or true_s * (math.exp(self._dice.gauss(0.0, error)) if error > 0 else 1.0)
-        estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), "a trace" if error else "the truth")
+        estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), Basis.TRACE if error else Basis.TRUTH)
         gpus, share = (math.floor(one.gpus), 1000) if one.gpus >= 1 else (1, round(one.gpus * 1000))
         cpu = Ask("cpu", 1, max(10, round(one.cpus * 1000)), GIB)
         asks = (Ask("gpu", gpus, share, model=one.model), cpu) if one.gpus > 0 else (cpu,)

@@ -22,10 +22,10 @@ TWICE_S = 2.0
 
 def attach(client: Client, job: JobRecord, *, raw: bool, quiet: bool) -> int:
     """Shows the output of ``job`` to its end; returns its exit code, or 130 when the user detached."""
-    from switchyard.logs import Wanted
+    from switchyard.logs import LogQuery
 
     printer = Printer(prefixed=len(job.stages) > 1, raw=raw)
-    arrived = _Pump(lambda: client.jobs.chunks(job, Wanted(), follow=True))
+    arrived = _Pump(lambda: client.jobs.chunks(job, LogQuery(), follow=True))
     interrupts = _Interrupts(client, job)
     while True:
         try:

@@ -35,7 +35,7 @@ def escaped(found: object, indent: int | None = None) -> str:
     return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
-class Stream:
+class CleanStream:
     """Cleans a text that arrives in pieces; an escape sequence cut by a piece's end waits for its rest."""
 
     def __init__(self) -> None:

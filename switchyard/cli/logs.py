@@ -35,9 +35,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from switchyard.logs import Wanted
+    from switchyard.logs import LogQuery
 
-    wanted = Wanted(args.stage, args.attempt, args.rank, args.stream)
+    wanted = LogQuery(args.stage, args.attempt, args.rank, args.stream)
     with connect(args) as client:
         job = client.jobs.get(args.job)
         names = [stage["name"] for stage in job.stages]

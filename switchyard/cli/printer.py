@@ -20,12 +20,12 @@ class Printer:
 
     def __init__(self, *, prefixed: bool, raw: bool) -> None:
         self._prefixed, self._raw = prefixed, raw
-        self._cleaners: dict[tuple[str, int, int, str], clean.Stream] = {}
+        self._cleaners: dict[tuple[str, int, int, str], clean.CleanStream] = {}
         self._open: tuple[str, int, int, str] | None = None
 
     def write(self, chunk: Chunk) -> None:
         key = (chunk.stage, chunk.attempt, chunk.rank, chunk.stream)
-        text = chunk.text if self._raw else self._cleaners.setdefault(key, clean.Stream()).feed(chunk.text)
+        text = chunk.text if self._raw else self._cleaners.setdefault(key, clean.CleanStream()).feed(chunk.text)
         if not text:
             return
         to = sys.stderr if chunk.stream == "err" else sys.stdout

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from agents.isolation import beneath
-from agents.isolation.beneath import Folder, Rights, anchor, make
+from agents.isolation.beneath import FileRights, Folder, anchor, make
 from agents.isolation.run_as import RunAs
 from agents.link.server import Server
 from agents.protocol import PartSpec
 from agents.storage import checkpoint_watch, checkpoints, manifest
 from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher
-from agents.storage.manifest import Unfit
+from agents.storage.manifest import UnfitFile
 from agents.storage.staging import NOTE, Staging, Unfetched, _place
 from agents.supervisor.record import write_whole
 from agents.supervisor.saving import signature
 from agents.supervisor.small_file import content
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 from tests.agents.conftest import ROOT
 
 
@@ -47,11 +47,11 @@ BECOME = "import ctypes, os; os.setgroups([]); os.setresgid(65534, 65534, 65534)
 
 
 @pytest.fixture
-def job() -> Iterator[Rights]:
+def job() -> Iterator[FileRights]:
     """The rights of the stages' user; the groups of the tests' own process are as an agent's are."""
     groups = os.getgroups()
     os.setgroups([])
-    yield Rights(NOBODY, NOBODY)
+    yield FileRights(NOBODY, NOBODY)
     os.setgroups(groups)
 
 
@@ -89,7 +89,7 @@ def tug(folder: Path, script: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @as_root
 def test_a_thread_with_a_users_rights_reads_what_that_user_may_and_no_other_thread_is_touched(
-    job: Rights, open_path: Path
+    job: FileRights, open_path: Path
 ) -> None:
     hidden = secret(open_path / "node.json")
     with job:
@@ -116,8 +116,8 @@ def test_a_thread_with_a_users_rights_reads_what_that_user_may_and_no_other_thre
 
 
 @as_root
-def test_rights_are_not_taken_twice_nor_with_groups_of_somebody_else(job: Rights) -> None:
-    with job, pytest.raises(PermissionError, match="another user's rights already"), Rights(1, 1):
+def test_rights_are_not_taken_twice_nor_with_groups_of_somebody_else(job: FileRights) -> None:
+    with job, pytest.raises(PermissionError, match="another user's rights already"), FileRights(1, 1):
         pass
     os.setgroups([0])
     with pytest.raises(PermissionError, match="groups that uid 65534 has not"), job:
@@ -130,7 +130,7 @@ def test_rights_are_not_taken_twice_nor_with_groups_of_somebody_else(job: Rights
 
 @as_root
 def test_what_leads_to_a_stages_folder_belongs_to_root_and_only_the_folder_to_the_stage(
-    job: Rights, open_path: Path
+    job: FileRights, open_path: Path
 ) -> None:
     leaf = open_path / "shared" / "7" / "checkpoints" / "train"
     make(str(leaf), job)
@@ -147,7 +147,7 @@ def test_what_leads_to_a_stages_folder_belongs_to_root_and_only_the_folder_to_th
 
 @as_root
 @pytest.mark.parametrize("swapped", ["7", "7/checkpoints", "7/checkpoints/yaml"])
-def test_a_link_that_a_stage_put_on_the_way_leads_root_nowhere(job: Rights, open_path: Path, swapped: str) -> None:
+def test_a_link_that_a_stage_put_on_the_way_leads_root_nowhere(job: FileRights, open_path: Path, swapped: str) -> None:
     """The storage is the stages' user's, as it was by default: no way there is safe, so it is gone as that user."""
     checkout = open_path / "checkout"
     checkout.mkdir()
@@ -168,7 +168,7 @@ def test_a_link_that_a_stage_put_on_the_way_leads_root_nowhere(job: Rights, open
 @as_root
 @pytest.mark.parametrize("step", ["7", "7/checkpoints"])
 def test_a_folder_that_turns_into_a_link_and_back_while_root_walks_leads_it_nowhere(
-    job: Rights, open_path: Path, step: str
+    job: FileRights, open_path: Path, step: str
 ) -> None:
     checkout = open_path / "checkout"
     checkout.mkdir()
@@ -198,17 +198,19 @@ def status(uid: int, mode: int, gid: int = 0) -> os.stat_result:
 
 
 def test_who_may_change_a_folder_and_replace_what_is_in_it() -> None:
-    user = Rights(NOBODY, NOBODY, (100,))
+    user = FileRights(NOBODY, NOBODY, (100,))
     assert [user.may_change(status(*each)) for each in [(0, 0o755), (0, 0o777), (NOBODY, 0o500)]] == [False, True, True]
     assert user.may_change(status(0, 0o775, 100))
     assert not user.may_change(status(0, 0o775, 101))
     assert not user.may_replace(status(0, 0o1777), status(0, 0o755))
     assert user.may_replace(status(0, 0o1777), status(NOBODY, 0o755))
-    assert not Rights().may_change(status(0, 0o777))
+    assert not FileRights().may_change(status(0, 0o777))
 
 
 @as_root
-def test_the_way_ends_at_what_the_user_may_replace_also_behind_an_operators_link(job: Rights, open_path: Path) -> None:
+def test_the_way_ends_at_what_the_user_may_replace_also_behind_an_operators_link(
+    job: FileRights, open_path: Path
+) -> None:
     theirs = owned(open_path / "theirs")
     (theirs / "a").mkdir()
     (open_path / "link").symlink_to("theirs")
@@ -267,7 +269,7 @@ def test_a_pipe_in_the_place_of_a_log_costs_the_log_and_nobody_waits(tmp_path: P
     (tmp_path / "0.err").symlink_to(tmp_path / "elsewhere")
     for name in ("0.out", "0.err"):
         reader, writer = os.pipe()
-        stream = Stream(reader, str(tmp_path / name), 1 << 20)
+        stream = OutputStream(reader, str(tmp_path / name), 1 << 20)
         os.write(writer, b"text")
         os.close(writer)
         stream.drain()
@@ -284,7 +286,7 @@ def test_more_folders_in_each_other_than_anybody_needs_are_refused_when_it_matte
 
 
 @pytest.fixture
-def staging(tmp_path: Path, job: Rights) -> Staging:
+def staging(tmp_path: Path, job: FileRights) -> Staging:
     """As much of a node's supply as harvests, as root, what nobody left."""
     made = Staging.__new__(Staging)
     made.store = ContentStore(tmp_path / "stock", 1 << 20)
@@ -311,7 +313,7 @@ def test_a_folder_swapped_for_a_link_hands_nothing_of_root_to_anybody(
     os.link(state / "node.json", left / "linked")  # where the kernel does not protect hard links, a job can do that
     (left / "linked").chmod(0o600)
     for name in ("conf/node.json", "conf", "linked"):
-        with pytest.raises(Unfit, match=f'output "{name}" could not be'):
+        with pytest.raises(UnfitFile, match=f'output "{name}" could not be'):
             harvest(staging, open_path / "run", left, name, is_shared)
     assert staging.store.roots() == []
     assert [path.name for path in staging.store._files()] == []
@@ -343,7 +345,7 @@ def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_harvest_hands_out_no
     for path in staging.store._files():
         path.unlink()
     monkeypatch.setattr(Folder, once_it_was, look)
-    with contextlib.suppress(Unfit):
+    with contextlib.suppress(UnfitFile):
         harvest(staging, open_path / "run", left, "result")
     assert (left / swapped).is_symlink()
     assert not [path for path in staging.store._files() if b"yard_secret" in path.read_bytes()]
@@ -355,7 +357,7 @@ def test_an_output_without_end_is_refused_before_it_is_read(staging: Staging, tm
     (tmp_path / "outputs" / "huge").touch()
     os.truncate(tmp_path / "outputs" / "huge", 1 << 42)
     staging.fetcher.rights = beneath.OWN
-    with pytest.raises(Unfit, match="this node keeps 1048576 at most"):
+    with pytest.raises(UnfitFile, match="this node keeps 1048576 at most"):
         harvest(staging, tmp_path / "run", tmp_path / "outputs", "huge")
 
 
@@ -371,7 +373,7 @@ def test_an_input_from_an_operators_folder_is_read_as_the_stages_user(staging: S
 
 @as_root
 def test_no_checkpoint_is_found_confirmed_or_cleared_away_behind_a_link(
-    job: Rights, open_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: FileRights, open_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A storage that belongs to the stages' user: the way to a folder of checkpoints can be any stage's link."""
     private = open_path / "private"
@@ -478,7 +480,7 @@ def test_what_is_mounted_in_a_tree_stays(tmp_path: Path) -> None:
 
 
 @as_root
-def test_what_is_removed_while_its_owner_moves_it_takes_nothing_else_along(job: Rights, open_path: Path) -> None:
+def test_what_is_removed_while_its_owner_moves_it_takes_nothing_else_along(job: FileRights, open_path: Path) -> None:
     kept = secret(open_path / "kept" / "x")
     for _ in range(30):
         run = owned(open_path / "run")
@@ -499,7 +501,7 @@ for number in range(20):
 
 
 @as_root
-def test_what_is_given_away_takes_nothing_that_lies_in_it_along(job: Rights, tmp_path: Path) -> None:
+def test_what_is_given_away_takes_nothing_that_lies_in_it_along(job: FileRights, tmp_path: Path) -> None:
     """Inputs are hard links to what the node keeps: given to a stage with its folder, they could be written to."""
     store = ContentStore(tmp_path / "stock", 1 << 20)
     digest = store.put_bytes(b"kept")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.runtimes.container import image_file, images_in_use
-from agents.storage.collection import FRESH_S, Collector, Limits, collect_files
+from agents.storage.collection import FRESH_S, CacheLimits, Collector, collect_files
 from agents.storage.content_store import ContentStore
 from agents.storage.last_use import age_s, now_s, used_now
 from agents.supervisor.container_removal import LINES
@@ -36,7 +36,7 @@ def bundles(tmp_path: Path) -> Path:
 def test_the_oldest_go_until_the_rest_fits(bundles: Path) -> None:
     for number in range(5):
         kept(bundles, f"b{number}", 100, (10 - number) * DAY_S)
-    gone = collect_files(bundles, Limits(250, 0.0), set())
+    gone = collect_files(bundles, CacheLimits(250, 0.0), set())
     assert gone == ["b0", "b1", "b2"]
     assert sorted(os.listdir(bundles)) == ["b3", "b4"]
 
@@ -44,9 +44,9 @@ def test_the_oldest_go_until_the_rest_fits(bundles: Path) -> None:
 def test_what_is_too_old_goes_though_it_would_fit(bundles: Path) -> None:
     kept(bundles, "old", 1, 31 * DAY_S)
     kept(bundles, "young", 1, 29 * DAY_S)
-    assert collect_files(bundles, Limits(1 << 30, 30 * DAY_S), set()) == ["old"]
+    assert collect_files(bundles, CacheLimits(1 << 30, 30 * DAY_S), set()) == ["old"]
     kept(bundles, "ancient", 1, 9000 * DAY_S)
-    assert collect_files(bundles, Limits(1 << 30, 0.0), set()) == [], "0 is for ever"
+    assert collect_files(bundles, CacheLimits(1 << 30, 0.0), set()) == [], "0 is for ever"
 
 
 def test_what_is_used_or_was_asked_for_a_moment_ago_stays_whatever_its_size(bundles: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_is_used_or_was_asked_for_a_moment_ago_stays_whatever_its_size(bund
     kept(bundles, "fresh", 1000, FRESH_S / 2)
     (bundles / "link").symlink_to("fresh")
     (bundles / "folder").mkdir()
-    assert collect_files(bundles, Limits(1, DAY_S), {"image.sif"}) == []
+    assert collect_files(bundles, CacheLimits(1, DAY_S), {"image.sif"}) == []
     assert sorted(os.listdir(bundles)) == ["folder", "fresh", "image.sif", "link"]
 
 
@@ -71,7 +71,7 @@ def test_the_image_of_a_part_that_has_a_run_folder_stays(bundles: Path, tmp_path
     kept(bundles, live, 10, 90 * DAY_S)
     kept(bundles, idle, 10, 90 * DAY_S)
     store = ContentStore(tmp_path / "stock", 1 << 30)
-    collector = Collector(bundles, store, Limits(1 << 30, 30 * DAY_S), lambda: images_in_use(runs))
+    collector = Collector(bundles, store, CacheLimits(1 << 30, 30 * DAY_S), lambda: images_in_use(runs))
     assert collector.collect() == [idle]
     (runs / "p" / "container.json").unlink()
     assert collector.collect() == [], "it was in use until just now"
@@ -88,7 +88,7 @@ def test_roots_that_nobody_used_go_and_pinned_ones_stay(tmp_path: Path) -> None:
     pinned.add(roots[0])
     store.touch(roots[1])
     with store.hold(roots[2]):
-        collector = Collector(tmp_path, store, Limits(1 << 30, 30 * DAY_S), set)
+        collector = Collector(tmp_path, store, CacheLimits(1 << 30, 30 * DAY_S), set)
         assert collector.collect() == [roots[3]]
     assert {root for root in roots if store.has(root)} == set(roots[:3])
     assert collector.collect() == [roots[2]]
@@ -104,15 +104,15 @@ def test_a_clock_that_is_set_makes_nothing_older(bundles: Path, monkeypatch: pyt
     stamped = bundles / "stamped"
     stamped.write_text("x")
     os.utime(stamped, (real() + jump, real() + jump))
-    assert collect_files(bundles, Limits(0, DAY_S), set()) == []
+    assert collect_files(bundles, CacheLimits(0, DAY_S), set()) == []
     assert age_s(real() + jump) <= 1
     assert age_s(real()) <= 1
 
 
 def test_limits_are_the_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Limits.of_host(tmp_path)
+    usual = CacheLimits.of_host(tmp_path)
     assert 0 < usual.most_bytes <= 20 << 30
     assert usual.most_age_s == 30 * DAY_S
     monkeypatch.setenv("YARD_AGENT_BUNDLE_BYTES", "5000")
     monkeypatch.setenv("YARD_AGENT_CACHE_DAYS", "7")
-    assert Limits.of_host(tmp_path) == Limits(5000, 7 * DAY_S)
+    assert CacheLimits.of_host(tmp_path) == CacheLimits(5000, 7 * DAY_S)

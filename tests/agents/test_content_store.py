@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from agents.storage import manifest
 from agents.storage.content_store import ContentStore, Full
-from agents.storage.manifest import Entry, Manifest, Unfit
+from agents.storage.manifest import FolderManifest, ManifestEntry, UnfitFile
 from agents.storage.peers import Keys, Pace, PeerServer, ticket
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 entries = st.lists(
-    st.builds(Entry, path=st.integers(0, 999).map(lambda n: f"shard-{n:03d}"), size=st.just(0), sha256=st.just(EMPTY)),
+    st.builds(
+        ManifestEntry, path=st.integers(0, 999).map(lambda n: f"shard-{n:03d}"), size=st.just(0), sha256=st.just(EMPTY)
+    ),
     max_size=30,
     unique_by=lambda entry: entry.path,
 )
@@ -59,21 +61,21 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (inside / "more").symlink_to(secret)
     assert [entry.path for entry in manifest.of_path(inside).files] == ["x"]
     (tmp_path / "direct").symlink_to(secret / "key")
-    with pytest.raises(Unfit, match="is a link"):
+    with pytest.raises(UnfitFile, match="is a link"):
         manifest.of_path(tmp_path / "direct")
 
 
 @given(entries, st.integers(1, 9))
-def test_every_file_belongs_to_exactly_one_rank_and_shares_are_even(files: list[Entry], size: int) -> None:
-    shares = [manifest.share(Manifest(files), rank, size) for rank in range(size)]
+def test_every_file_belongs_to_exactly_one_rank_and_shares_are_even(files: list[ManifestEntry], size: int) -> None:
+    shares = [manifest.share(FolderManifest(files), rank, size) for rank in range(size)]
     assert sorted(entry.path for share in shares for entry in share) == sorted(entry.path for entry in files)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "", "a//b", ".", "a/\0"])
 def test_a_manifest_never_leads_out_of_its_folder(path: str) -> None:
-    with pytest.raises(Unfit, match="stay in its folder"):
-        manifest.decode(Manifest([Entry(path, 0, EMPTY)]).encode())
+    with pytest.raises(UnfitFile, match="stay in its folder"):
+        manifest.decode(FolderManifest([ManifestEntry(path, 0, EMPTY)]).encode())
 
 
 # -- the stock
@@ -82,7 +84,7 @@ def test_a_manifest_never_leads_out_of_its_folder(path: str) -> None:
 def test_what_came_with_another_digest_is_not_kept(store: ContentStore) -> None:
     draft = store.draft()
     draft.write_bytes(b"something else")
-    with pytest.raises(Unfit, match="has the digest"):
+    with pytest.raises(UnfitFile, match="has the digest"):
         store.take(draft, EMPTY)
     assert not store.has(EMPTY)
     assert not draft.exists()
@@ -103,7 +105,7 @@ def test_a_source_that_changed_under_the_reader_is_refused(store: ContentStore, 
     made = folder(tmp_path / "a", x=b"1")
     found = manifest.of_path(made)
     (made / "x").write_bytes(b"2")
-    with pytest.raises(Unfit):
+    with pytest.raises(UnfitFile):
         store.put_folder(made, found)
     assert store.roots() == []
 

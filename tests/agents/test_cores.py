@@ -7,17 +7,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.resources.cores import Ask, allot
+from agents.resources.cores import CoreClaim, allot
 
 CORES = {"n0": [0, 1, 2, 3], "n1": [4, 5, 6, 7]}
 
 
-def ask(part: str, milli: int, **more: object) -> Ask:
-    return Ask(part, str(more.pop("device", "n0")), milli, **more)  # type: ignore[arg-type]
+def ask(part: str, milli: int, **more: object) -> CoreClaim:
+    return CoreClaim(part, str(more.pop("device", "n0")), milli, **more)  # type: ignore[arg-type]
 
 
 @st.composite
-def fitting(draw: st.DrawFn) -> list[Ask]:
+def fitting(draw: st.DrawFn) -> list[CoreClaim]:
     """Asks that the record would have granted: no device above its cores."""
     asks = []
     for device, cores in CORES.items():
@@ -29,12 +29,12 @@ def fitting(draw: st.DrawFn) -> list[Ask]:
             if milli <= left:
                 left -= milli
                 held = tuple(draw(st.sets(st.sampled_from(range(8)), max_size=3)))
-                asks.append(Ask(f"{device}-{number}", device, milli, held, draw(st.booleans())))
+                asks.append(CoreClaim(f"{device}-{number}", device, milli, held, draw(st.booleans())))
     return draw(st.permutations(asks))
 
 
 @given(fitting())
-def test_everybody_has_what_it_claims_on_its_own_node(asks: list[Ask]) -> None:
+def test_everybody_has_what_it_claims_on_its_own_node(asks: list[CoreClaim]) -> None:
     found = allot(CORES, asks)
     assert set(found) == {each.part for each in asks}
     for each in asks:
@@ -44,7 +44,7 @@ def test_everybody_has_what_it_claims_on_its_own_node(asks: list[Ask]) -> None:
 
 
 @given(fitting())
-def test_whole_cores_belong_to_one(asks: list[Ask]) -> None:
+def test_whole_cores_belong_to_one(asks: list[CoreClaim]) -> None:
     """Cores of a claim of whole cores are shared with nobody, lent ones included."""
     found = allot(CORES, asks)
     for each in asks:
@@ -56,7 +56,7 @@ def test_whole_cores_belong_to_one(asks: list[Ask]) -> None:
 
 
 @given(fitting())
-def test_claims_are_met_from_loans_at_once(asks: list[Ask]) -> None:
+def test_claims_are_met_from_loans_at_once(asks: list[CoreClaim]) -> None:
     """Whatever is lent, a new claim that fits gets as many cores as if nobody had borrowed."""
     lent = allot(CORES, [replace(each, wants_more=True) for each in asks])
     used = sum(each.milli for each in asks if each.device == "n0")
@@ -70,7 +70,7 @@ def test_claims_are_met_from_loans_at_once(asks: list[Ask]) -> None:
 
 
 @given(fitting())
-def test_looking_again_moves_nobody(asks: list[Ask]) -> None:
+def test_looking_again_moves_nobody(asks: list[CoreClaim]) -> None:
     found = allot(CORES, asks)
     again = allot(CORES, [replace(each, held=found[each.part]) for each in asks])
     for each in asks:

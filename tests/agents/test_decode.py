@@ -18,7 +18,7 @@ from agents.isolation.beneath import Folder
 from agents.link.connection import _encoded
 from agents.protocol import PROTO, Conditions, Here, InventoryRef, Phase, Report
 from agents.storage import checkpoints
-from agents.storage.manifest import Unfit, of
+from agents.storage.manifest import UnfitFile, of
 from agents.supervisor.record import read_whole, tell, write_whole
 from agents.tasks.progress import ReportFile
 from tests.agents.conftest import ROOT, Hands
@@ -87,7 +87,7 @@ def test_names_of_files_that_cannot_be_sent_are_no_checkpoints_and_no_output(tmp
                 written.write(content)
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("²")
     assert {each.step for each in checkpoints.discover(str(tmp_path)) if each.is_complete} <= {7}
-    with Folder(str(tmp_path)) as opened, pytest.raises(Unfit, match="no UTF-8 text"):
+    with Folder(str(tmp_path)) as opened, pytest.raises(UnfitFile, match="no UTF-8 text"):
         of(opened, os.fsdecode(b"step_\xff5"))
 
 

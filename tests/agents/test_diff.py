@@ -75,7 +75,7 @@ knowns = st.builds(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> diff.World:
+def worlds(draw: st.DrawFn) -> diff.AgentState:
     names = draw(st.lists(st.sampled_from(PARTS), unique=True))
     border = draw(st.integers(0, len(names)))
     here = {}
@@ -85,12 +85,12 @@ def worlds(draw: st.DrawFn) -> diff.World:
             **{field: getattr(known, field) for field in known.__slots__ if field != "part"}, part=name
         )
     gone = {name: draw(st.sampled_from([None, Exit()])) for name in names[border:]}
-    return diff.World(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
+    return diff.AgentState(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_an_older_generation_orders_nothing(desired: Desired, world: diff.World) -> None:
+def test_an_older_generation_orders_nothing(desired: Desired, world: diff.AgentState) -> None:
     same = desired.lineage == world.lineage or not desired.lineage or not world.lineage
     if same and desired.generation < world.generation:
         assert diff.diff(desired, world) == []
@@ -98,27 +98,27 @@ def test_an_older_generation_orders_nothing(desired: Desired, world: diff.World)
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_what_ever_started_here_never_starts_again(desired: Desired, world: diff.World) -> None:
-    started = {order.wanted.part for order in diff.diff(desired, world) if isinstance(order, diff.Start)}
+def test_what_ever_started_here_never_starts_again(desired: Desired, world: diff.AgentState) -> None:
+    started = {order.wanted.part for order in diff.diff(desired, world) if isinstance(order, diff.StartPart)}
     assert not started & (world.here.keys() | world.gone.keys())
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_only_an_explicit_stop_stops(desired: Desired, world: diff.World) -> None:
+def test_only_an_explicit_stop_stops(desired: Desired, world: diff.AgentState) -> None:
     asked = {wanted.part for wanted in desired.wanted if wanted.do == "stop"}
-    stopped = {order.part for order in diff.diff(desired, world) if isinstance(order, diff.Stop)}
+    stopped = {order.part for order in diff.diff(desired, world) if isinstance(order, diff.StopPart)}
     assert stopped <= asked
     assert all(world.here[part].is_live for part in stopped)
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: diff.World) -> None:
+def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: diff.AgentState) -> None:
     orders = diff.diff(desired, world)
     if not diff.is_current(desired, world):
         return
-    touched = {order.part for order in orders if isinstance(order, diff.Stop)}
+    touched = {order.part for order in orders if isinstance(order, diff.StopPart)}
     touched |= {order.wanted.part for order in orders if isinstance(order, diff.Void | diff.Recall)}
     for wanted in desired.wanted:
         known = world.here.get(wanted.part)
@@ -128,7 +128,7 @@ def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: d
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: diff.World) -> None:
+def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: diff.AgentState) -> None:
     for order in diff.diff(desired, world):
         if isinstance(order, diff.Forget):
             known = world.here[order.part]
@@ -139,7 +139,7 @@ def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, wo
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: diff.World) -> None:
+def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: diff.AgentState) -> None:
     users: dict[str, list[bool]] = {}
     for known in world.here.values():
         if known.is_live:
@@ -147,7 +147,7 @@ def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, worl
                 users.setdefault(claim.uuid, []).append(diff.claims_whole(claim))
     before = {uuid: list(found) for uuid, found in users.items()}
     for order in diff.diff(desired, world):
-        if isinstance(order, diff.Start) and order.wanted.spec:
+        if isinstance(order, diff.StartPart) and order.wanted.spec:
             for claim in order.wanted.spec.devices:
                 users.setdefault(claim.uuid, []).append(diff.claims_whole(claim))
     for uuid, found in users.items():
@@ -157,11 +157,11 @@ def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, worl
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: diff.World) -> None:
+def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: diff.AgentState) -> None:
     if not diff.is_current(desired, world):
         return
     orders = diff.diff(desired, world)
-    told = {order.wanted.part for order in orders if isinstance(order, diff.Start | diff.Hold)}
+    told = {order.wanted.part for order in orders if isinstance(order, diff.StartPart | diff.Hold)}
     for wanted in desired.wanted:
         if wanted.do == "run" and wanted.part not in world.here and wanted.part not in world.gone:
             assert wanted.part in told
@@ -172,7 +172,7 @@ def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world:
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_a_signal_is_given_once_per_revision(desired: Desired, world: diff.World) -> None:
+def test_a_signal_is_given_once_per_revision(desired: Desired, world: diff.AgentState) -> None:
     for order in diff.diff(desired, world):
         if isinstance(order, diff.Signal):
             assert order.spec_rev > world.here[order.part].signalled_rev
@@ -182,15 +182,15 @@ def test_a_held_start_goes_ahead_when_the_holder_has_ended() -> None:
     whole = DeviceClaim("GPU-0", "gpu", "nvidia", "H100", 0, 1000, 1)
     wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([whole]))])
     holder = diff.Known("old", 1, Phase.STOPPING, devices=(whole,))
-    (held,) = diff.diff(wish, diff.World(here={"old": holder}))
+    (held,) = diff.diff(wish, diff.AgentState(here={"old": holder}))
     assert isinstance(held, diff.Hold)
     assert (held.device, held.holder) == ("GPU-0", "old")
-    (start,) = diff.diff(wish, diff.World(here={"old": diff.Known("old", 1, Phase.ENDED, devices=(whole,))}))
-    assert isinstance(start, diff.Start)
+    (start,) = diff.diff(wish, diff.AgentState(here={"old": diff.Known("old", 1, Phase.ENDED, devices=(whole,))}))
+    assert isinstance(start, diff.StartPart)
 
 
 def test_a_cpu_claim_is_never_exclusive() -> None:
     cpu = DeviceClaim("cpu-0", "cpu", "intel", "Xeon", 0, 4000, 1)
     wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([cpu]))])
-    (start,) = diff.diff(wish, diff.World(here={"old": diff.Known("old", 1, Phase.RUNNING, devices=(cpu,))}))
-    assert isinstance(start, diff.Start)
+    (start,) = diff.diff(wish, diff.AgentState(here={"old": diff.Known("old", 1, Phase.RUNNING, devices=(cpu,))}))
+    assert isinstance(start, diff.StartPart)

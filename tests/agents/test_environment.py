@@ -17,11 +17,11 @@ from agents.devices import visible
 from agents.isolation import run_as
 from agents.link.server import Server, is_loopback
 from agents.protocol import DeviceClaim
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from deploy.local.service import ROOT
 from tests.agents.yard import order
 
-PLACES = Places(Path("/parts/p"))
+PLACES = PartPaths(Path("/parts/p"))
 
 
 def claim(vendor: str, index: int, kind: str = "gpu", simulated: bool = False) -> DeviceClaim:

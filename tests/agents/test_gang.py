@@ -19,7 +19,7 @@ import pytest
 
 from agents.protocol import Device, DeviceClaim, GangMember, GangPeer, PartSpec
 from agents.tasks import fabric, gang
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -85,7 +85,7 @@ def test_collectives_go_through_the_makers_library_or_gloo(vendors: list[str], n
 
 def test_a_rank_table_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     mine = order("p", "train", gang=[member("a", 0), member("bb", 0)], env={"RANK_TABLE_FILE": "/mine.json"})
-    assert environment(mine, Places(tmp_path), {}, None, "/")["RANK_TABLE_FILE"] == "/mine.json"
+    assert environment(mine, PartPaths(tmp_path), {}, None, "/")["RANK_TABLE_FILE"] == "/mine.json"
 
 
 def test_the_variables_name_files_that_are_written(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
 from agents.supervisor.fork_client import ForkClient
-from agents.tasks.environment import Places
+from agents.tasks.environment import PartPaths
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the
     of_another = storage / "3" / "checkpoints" / "train" / "step-5"
     of_another.mkdir(parents=True)
     own = str(storage / "7" / "checkpoints" / "train")
-    executor, places = containers(open_path), Places(open_path / "run")
+    executor, places = containers(open_path), PartPaths(open_path / "run")
     spec = order("p", "true", image="registry.local/a:1", checkpoint_dir=own).spec
     assert spec is not None
     without = executor._box(spec, "p", places, executor.ground.run_as)

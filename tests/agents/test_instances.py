@@ -10,7 +10,7 @@ import pytest
 
 from agents.devices.cards import CardProbe
 from agents.devices.instances import Instances, is_missing
-from agents.devices.vendors import Host, nvidia
+from agents.devices.vendors import ProbedHost, nvidia
 from agents.protocol import DeviceClaim, Partition, PartSpec
 from agents.runtimes import Unlaunchable
 from tests.agents.test_diff import spec
@@ -30,7 +30,7 @@ def instances(cards: Cards, tmp_path: Path) -> Iterator[Instances]:  # noqa: F81
 @pytest.fixture
 def probe(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> Iterator[CardProbe]:
     monkeypatch.setattr(nvidia, "WHOLE_EVERY_S", 0.0)
-    made = nvidia.probe(Host("test", instances=instances))
+    made = nvidia.probe(ProbedHost("test", instances=instances))
     yield made
     made.close()
 

@@ -11,7 +11,7 @@ from agents.runtimes import Sighting
 from agents.runtimes.scripted import ScriptedExecutor
 from agents.tasks.journal import Intent, Journal
 from agents.tasks.leftovers import PATIENCE_S, Leftovers
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from tests.agents.yard import order, stop
 
 GPU = DeviceClaim("GPU-1", "gpu", "nvidia", "m", 0, 1000, 0)
@@ -64,7 +64,7 @@ class Wedged(ScriptedExecutor):
 async def test_a_node_quarantines_the_device_and_not_itself(tmp_path: Path) -> None:
     executor = Wedged()
     (tmp_path / "p" / "tmp").mkdir(parents=True)
-    node = Node("n", tmp_path, Journal(tmp_path / "journal.jsonl"), executor, "boot-0")
+    node = NodeTasks("n", tmp_path, Journal(tmp_path / "journal.jsonl"), executor, "boot-0")
     node.open()
     run = order("p", "true", devices=[GPU])
     node.apply(Desired(generation=1, wanted=[run]))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agents import loops
-from agents.link.connection import Link
+from agents.link.connection import ServerConnection
 from agents.link.renewal import Renewal
 from agents.loops import Loops
 from agents.protocol import Desired, Phase, Wanted
 from agents.runtimes.scripted import ScriptedExecutor
 from agents.tasks.journal import Journal
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from agents.telemetry.host import HostView
 from tests.agents.yard import order
 
@@ -108,7 +108,7 @@ class Broken(ScriptedExecutor):
 
 async def test_a_fault_with_one_part_harms_no_other_and_stands_in_the_report(tmp_path: Path) -> None:
     executor = Broken()
-    node = Node("n", tmp_path, Journal(tmp_path / "journal.jsonl"), executor, "boot-0")
+    node = NodeTasks("n", tmp_path, Journal(tmp_path / "journal.jsonl"), executor, "boot-0")
     node.open()
     node.keep("look at its parts", node.tick)
     node.apply(Desired(generation=1, wanted=[order(name, "run") for name in ("bad", "good", "worse")]))
@@ -123,7 +123,7 @@ async def test_a_fault_with_one_part_harms_no_other_and_stands_in_the_report(tmp
     assert end is not None
     assert (end.cause, end.detail) == ("LAUNCH_FAILED", "this node could not start it (AttributeError: no such thing)")
     view = HostView("n", {}, "none", "self", "127.0.0.1", simulated=True)
-    notes = Link(node, view, None, Renewal(tmp_path / "lease", "boot-0"), None)._conditions().notes  # type: ignore[arg-type]
+    notes = ServerConnection(node, view, None, Renewal(tmp_path / "lease", "boot-0"), None)._conditions().notes  # type: ignore[arg-type]
     assert any(note.startswith("this agent's look at part bad failed") for note in notes)
     assert any(note.startswith("this agent's work for a part failed once (AttributeError") for note in notes)
     await node.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agents.devices.readers.rapl import Rapl
-from agents.devices.vendors import Host, cpu
+from agents.devices.vendors import ProbedHost, cpu
 from agents.main import main
 from agents.protocol import FileSystem, HostSample
 from agents.telemetry import bandwidth
@@ -129,7 +129,7 @@ def test_a_numa_node_draws_its_share_of_its_package_and_an_unreadable_one_is_unk
     for numa, cores in ((0, "0"), (1, "1-2"), (2, "3")):
         plant(tmp_path, {f"sys/devices/system/node/node{numa}/cpulist": cores})
     counters(tmp_path, 0, None)
-    probe = cpu.probe(Host("test", tmp_path))
+    probe = cpu.probe(ProbedHost("test", tmp_path))
     assert [device.attributes["sockets"] for device in probe.discover()] == ["1", "1", "1"]
     probe.sample([])
     now[0] += 1.0

@@ -17,7 +17,7 @@ from agents.isolation.beneath import Folder
 from agents.protocol import Exit, Phase
 from agents.runtimes.scripted import ScriptedExecutor
 from agents.storage import checkpoints, manifest, tree
-from agents.storage.manifest import Unfit
+from agents.storage.manifest import UnfitFile
 from agents.storage.tree import Leaf, Tree
 from agents.storage.whole import shards_missing
 from agents.supervisor.procfs import boot_id
@@ -25,8 +25,8 @@ from agents.supervisor.record import write_whole
 from agents.supervisor.saving import signature
 from agents.tasks import node as nodes
 from agents.tasks.journal import Gone, Intent, Journal
-from agents.tasks.node import Node
-from agents.tasks.part import Part
+from agents.tasks.node import NodeTasks
+from agents.tasks.part import StartedPart
 from agents.tasks.progress import ReportFile
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output
@@ -70,9 +70,9 @@ def test_what_is_no_folder_of_ours_is_not_gone_into(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "file").exists()
 
 
-def opened(folder: Path) -> Node:
+def opened(folder: Path) -> NodeTasks:
     (folder / "parts").mkdir(exist_ok=True)
-    return Node("n", folder / "parts", Journal(folder / "journal.jsonl"), ScriptedExecutor(), boot_id())
+    return NodeTasks("n", folder / "parts", Journal(folder / "journal.jsonl"), ScriptedExecutor(), boot_id())
 
 
 async def test_the_loop_runs_between_any_two_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_what_is_looked_at_is_bounded_whatever_lies_there(tmp_path: Path, monkey
         with pytest.raises(OSError, match="more than 100 files"):
             list(folder.walk(most=100))
     monkeypatch.setattr(manifest, "MAX_FILES", 100)
-    with Folder(str(tmp_path.parent)) as above, pytest.raises((OSError, Unfit), match=r"more than 10[01] files"):
+    with Folder(str(tmp_path.parent)) as above, pytest.raises((OSError, UnfitFile), match=r"more than 10[01] files"):
         manifest.of(above, tmp_path.name)
     assert signature(str(tmp_path)) == (0, 0, 0)
     assert checkpoints.discover(str(tmp_path)) == []
@@ -146,7 +146,7 @@ def test_what_is_looked_at_is_bounded_whatever_lies_there(tmp_path: Path, monkey
 
 def test_a_folder_of_checkpoints_that_is_too_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "MAX_FILES", 20)
-    part = Part(Intent("p", "a", 1, "b", str(tmp_path)))
+    part = StartedPart(Intent("p", "a", 1, "b", str(tmp_path)))
     write_whole(f"{tmp_path}/watch.json", {"folder": f"{tmp_path}/c"})
     fill(tmp_path / "c", 10)
     assert not part.watch.look()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.masking import MASK, Mask, secrets_of, tells_secret
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
 
@@ -106,7 +106,7 @@ def test_variables_are_secret_by_mark_or_by_name() -> None:
 
 def flowed(tmp_path: Path, pieces: list[bytes], **options: object) -> bytes:
     reader, writer = os.pipe()
-    stream = Stream(reader, str(tmp_path / "0.out"), 1 << 30, **options)  # type: ignore[arg-type]
+    stream = OutputStream(reader, str(tmp_path / "0.out"), 1 << 30, **options)  # type: ignore[arg-type]
     for piece in pieces:
         os.write(writer, piece)
         stream.pump()
@@ -124,7 +124,7 @@ def test_a_command_that_floods_its_log_keeps_the_beginning_and_a_marker(tmp_path
 
 def test_where_it_begins_again_no_half_of_a_secret_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = iter([True, False, True, True])
-    monkeypatch.setattr(Stream, "_has_room", lambda self, count: next(verdicts))
+    monkeypatch.setattr(OutputStream, "_has_room", lambda self, count: next(verdicts))
     pieces = [b"the word is hunter2-", b"hunt", b"er2 it was\nnext\n", b"last\n"]
     kept = flowed(tmp_path, pieces, pace=1, mask=Mask(["hunter2-hunter2"]))
     assert kept.startswith(b"the word is \n[switchyard: 23 bytes dropped here")

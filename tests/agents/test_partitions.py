@@ -62,13 +62,13 @@ def test_who_holds_other_slots_is_in_nobodys_way() -> None:
     def begun(asked: Partition | None, milli: int = 142) -> diff.Order:
         wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([claim(asked, milli=milli)]))])
         held = diff.Known("old", 1, Phase.RUNNING, devices=(claim(LEFT, milli=428),))
-        (order,) = diff.diff(wish, diff.World(here={"old": held}))
+        (order,) = diff.diff(wish, diff.AgentState(here={"old": held}))
         return order
 
-    assert isinstance(begun(RIGHT), diff.Start)
+    assert isinstance(begun(RIGHT), diff.StartPart)
     assert isinstance(begun(LEFT), diff.Hold)
     assert isinstance(begun(Partition("2g.20gb", 2, 2)), diff.Hold), "it lies within what is held"
-    assert isinstance(begun(Partition("1g.10gb", None, 1, "MIG-other")), diff.Start)
+    assert isinstance(begun(Partition("1g.10gb", None, 1, "MIG-other")), diff.StartPart)
     assert isinstance(begun(Partition("3g.40gb", None, 1, "MIG-left")), diff.Hold)
     assert isinstance(begun(None, milli=1000), diff.Hold)
 
@@ -92,7 +92,7 @@ def test_a_process_sees_its_instance_and_a_container_too() -> None:
 def test_a_stage_is_told_the_kind_of_its_partition(tmp_path: Path) -> None:
     def told(held: Partition | None) -> dict[str, str]:
         wanted = Wanted("p", "a", 1, "run", spec=asking(held))
-        return environment.environment(wanted, environment.Places(tmp_path), {}, None, "/")
+        return environment.environment(wanted, environment.PartPaths(tmp_path), {}, None, "/")
 
     assert told(RIGHT)["YARD_DEVICE_PARTITION"] == "1g.10gb"
     assert "YARD_DEVICE_PARTITION" not in told(None)

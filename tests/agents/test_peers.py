@@ -21,7 +21,7 @@ from agents.storage import certificate, peers
 from agents.storage.certificate import PIN, PinnedConnection
 from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher
-from agents.storage.manifest import Unfit
+from agents.storage.manifest import UnfitFile
 from agents.storage.peers import Keys, PeerServer, ticket
 
 CONTENT = b"what another node has\n" * 4000
@@ -63,14 +63,14 @@ def test_nothing_is_sent_to_whoever_shows_another_certificate(holder: tuple[Peer
         asking.download(Source("n", wrong, ticket(server.keys.current, DIGEST)), DIGEST, DIGEST, tmp_path / "d", None)
     for pin in ("", PIN, "md5=1"):
         source = Source("n", f"https://127.0.0.1:{server.port}#{pin}", "t")
-        with pytest.raises((ssl.SSLError, Unfit)):
+        with pytest.raises((ssl.SSLError, UnfitFile)):
             asking.download(source, DIGEST, DIGEST, tmp_path / "d", None)
     assert server.served == {}
 
 
 def test_another_host_is_not_asked_without_encryption_unless_the_operator_says_so(tmp_path: Path) -> None:
     source = Source("n", "http://192.0.2.1:8700", "t")
-    with pytest.raises(Unfit, match="--peers-plain"):
+    with pytest.raises(UnfitFile, match="--peers-plain"):
         fetcher(tmp_path)._to(source)
     assert isinstance(fetcher(tmp_path, plain=True)._to(source), http.client.HTTPConnection)
     assert isinstance(fetcher(tmp_path)._to(Source("n", "http://127.0.0.1:1", "t")), http.client.HTTPConnection)

@@ -15,7 +15,7 @@ import pytest
 from agents.devices import cards as agent_cards
 from agents.devices import models, vendors, visible
 from agents.devices.cards import CardProbe
-from agents.devices.vendors import Host, Probe, cpu, nvidia, simulated
+from agents.devices.vendors import Probe, ProbedHost, cpu, nvidia, simulated
 from agents.protocol import Device, DeviceClaim, Partition
 from agents.supervisor import procfs
 
@@ -60,7 +60,7 @@ def gpus(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> Iterator[CardProbe]:
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
     monkeypatch.setattr(nvidia, "WHOLE_EVERY_S", 0.0)
     cards()
-    made = nvidia.probe(Host("test"))
+    made = nvidia.probe(ProbedHost("test"))
     yield made
     made.close()
 
@@ -69,11 +69,11 @@ def gpus(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> Iterator[CardProbe]:
 def probe(request: pytest.FixtureRequest) -> Iterator[Probe]:
     made: Probe
     if request.param == "cpu":
-        made = cpu.probe(Host("test"))
+        made = cpu.probe(ProbedHost("test"))
     elif request.param == "nvidia":
         made = request.getfixturevalue("gpus")
     elif request.param == "nvidia without a library":
-        made = nvidia.probe(Host("test"))
+        made = nvidia.probe(ProbedHost("test"))
     else:
         made = simulated.SimulatedProbe("test", request.param)
     yield made
@@ -111,7 +111,7 @@ def test_a_healthy_probe_has_no_complaint(probe: Probe) -> None:
 
 
 def test_the_folder_scan_finds_every_probe_of_real_hardware() -> None:
-    found = vendors.discover(Host("test"))
+    found = vendors.discover(ProbedHost("test"))
     files = {path.stem for path in Path(vendors.__file__).parent.glob("*.py")} - {"__init__"}
     # Simulated machines are asked for by name, and commands are the administrator's.
     assert files - found.keys() == {"command", "simulated"}
@@ -141,7 +141,7 @@ def write_tree(root: Path, files: dict[str, str]) -> None:
 
 
 def test_two_agents_of_one_machine_have_different_cpu_uuids_that_stay() -> None:
-    first, second, again = (cpu.probe(Host(name)).discover()[0].uuid for name in ("one", "two", "one"))
+    first, second, again = (cpu.probe(ProbedHost(name)).discover()[0].uuid for name in ("one", "two", "one"))
     assert first == again
     assert first != second
 
@@ -161,7 +161,7 @@ def test_numa_nodes_quota_and_memory_limit_shape_the_cpu_devices(tmp_path: Path)
         "sys/devices/system/node/node2/cpulist": "\n",
     }
     write_tree(tmp_path, files)
-    found = cpu.probe(Host("test", tmp_path)).discover()
+    found = cpu.probe(ProbedHost("test", tmp_path)).discover()
     assert (found[0].vendor, found[0].model, found[0].numa) == ("amd", "AMD EPYC 7742", 0)
     assert sum(device.capacity_milli for device in found) == 500
     assert found[0].memory_bytes == kib << 9
@@ -169,7 +169,7 @@ def test_numa_nodes_quota_and_memory_limit_shape_the_cpu_devices(tmp_path: Path)
 
 def test_without_numa_folders_all_allowed_cores_are_one_device(tmp_path: Path) -> None:
     write_tree(tmp_path, {"proc/meminfo": "MemTotal: 1024 kB\n"})
-    (device,) = cpu.probe(Host("test", tmp_path)).discover()
+    (device,) = cpu.probe(ProbedHost("test", tmp_path)).discover()
     assert (device.numa, device.memory_bytes) == (0, 1 << 20)
 
 
@@ -204,7 +204,7 @@ def test_what_a_card_does_not_tell_is_none(gpus: CardProbe) -> None:
 
 def test_an_old_driver_without_newer_functions_still_works(cards: Cards) -> None:
     cards(driver="old")
-    made = nvidia.probe(Host("test"))
+    made = nvidia.probe(ProbedHost("test"))
     assert [device.uuid for device in made.discover()] == ["GPU-a", "GPU-b"]
     assert [sample.utilisation for sample in made.sample([])] == [0.4, None]
     assert made.notes() == []
@@ -231,7 +231,7 @@ def test_a_card_that_falls_off_the_bus_is_lost_and_the_others_go_on(cards: Cards
 
 def test_a_card_that_was_lost_before_anybody_looked_is_a_sentence(cards: Cards) -> None:
     cards(**{"1_lost": 1})
-    made = nvidia.probe(Host("test"))
+    made = nvidia.probe(ProbedHost("test"))
     assert [device.uuid for device in made.discover()] == ["GPU-a"]
     assert made.notes() == ["card 1 of nvidia cannot be used: GPU is lost"]
     made.close()
@@ -259,7 +259,7 @@ def test_a_wedged_driver_is_given_up_and_its_cards_are_unhealthy(cards: Cards, g
 
 def test_a_broken_driver_is_a_note_not_an_error(cards: Cards) -> None:
     cards(init=18)
-    made = nvidia.probe(Host("test"))
+    made = nvidia.probe(ProbedHost("test"))
     assert made.discover() == []
     assert made.notes() == ["NVIDIA's driver answers: RM has detected an NVML/RM version mismatch."]
     made.close()
@@ -386,7 +386,7 @@ def test_an_operator_has_the_driver_to_himself_for_a_while(
 ) -> None:
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
     cards()
-    probe = nvidia.probe(Host("test", tmp_path))
+    probe = nvidia.probe(ProbedHost("test", tmp_path))
     assert [device.health for device in probe.discover()] == ["OK", "OK"]
     asked = tmp_path / nvidia.RELEASE_FILE
     asked.parent.mkdir(parents=True)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from agents.devices import visible
-from agents.devices.card import Unreadable
-from agents.devices.vendors import Host, command, discover
+from agents.devices.card import UnreadableOutput
+from agents.devices.vendors import ProbedHost, command, discover
 from agents.main import main
 from agents.protocol import DeviceClaim
 
@@ -54,7 +54,7 @@ def test_the_least_that_a_device_must_say() -> None:
     ],
 )
 def test_bad_output_is_refused_with_the_field(text: str, words: str) -> None:
-    with pytest.raises(Unreadable, match=re.escape(words)):
+    with pytest.raises(UnreadableOutput, match=re.escape(words)):
         command.parse(text)
 
 
@@ -85,9 +85,9 @@ def test_a_bad_file_stops_the_agent_with_a_sentence(
 
 
 def test_devices_of_a_command_are_told_to_their_stage_and_hidden_from_others() -> None:
-    shown = command.Shown(vendor="testbench", variables=["TESTBENCH_VISIBLE"], none="")
+    shown = command.VisibleDevices(vendor="testbench", variables=["TESTBENCH_VISIBLE"], none="")
     listed = command.Command(name="bench", run=["no-such-program"], visible=shown)
-    found = discover(Host("test", commands=(listed,)))
+    found = discover(ProbedHost("test", commands=(listed,)))
     assert found["command-bench"].discover() == []
     assert found["command-bench"].notes() == ["no-such-program is not installed"]
     claim = DeviceClaim("q-3", "qpu", "testbench", "Q", 3, 1000, 0)
@@ -100,7 +100,7 @@ def test_devices_of_a_command_are_told_to_their_stage_and_hidden_from_others() -
 def test_the_example_lists_a_simulated_device_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     commands = command.read_commands(ROOT / "examples/qubo/probes.toml")
-    (probe,) = command.probes(Host("test", commands=commands)).values()
+    (probe,) = command.probes(ProbedHost("test", commands=commands)).values()
     (device,) = probe.discover()
     assert (device.kind, device.simulated, device.health) == ("qpu", True, "OK")
     assert device.features["watts"] > 0
@@ -109,6 +109,6 @@ def test_the_example_lists_a_simulated_device_that_is_accepted(monkeypatch: pyte
 
 def test_the_page_on_commands_names_every_field() -> None:
     page = (ROOT / "docs/how-to/any-device.md").read_text()
-    for shape in (command.Listed, command.Command, command.Shown):
+    for shape in (command.Listed, command.Command, command.VisibleDevices):
         for field in msgspec.structs.fields(shape):
             assert f"`{field.name}`" in page, f"{shape.__name__}.{field.name} is not described"

@@ -14,7 +14,7 @@ from agents.devices import cards as agent_cards
 from agents.devices import visible
 from agents.devices.cards import CardProbe
 from agents.devices.readers import shared_object
-from agents.devices.vendors import Host, amd, ascend, intel, mthreads
+from agents.devices.vendors import ProbedHost, amd, ascend, intel, mthreads
 from agents.protocol import DeviceClaim
 from agents.supervisor import procfs
 from tests.agents.tools import FIXTURES
@@ -41,12 +41,12 @@ def build(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path) -> ProbedHost:
     """A host whose PCI bus, and nothing else, is below a folder."""
-    return Host("test", tmp_path / "root")
+    return ProbedHost("test", tmp_path / "root")
 
 
-def put_card(host: Host, vendor: str, address: str, **files: str) -> None:
+def put_card(host: ProbedHost, vendor: str, address: str, **files: str) -> None:
     folder = host.root / "sys/bus/pci/devices" / address
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in {"vendor": vendor, **files}.items():
@@ -92,7 +92,7 @@ def test_what_a_library_says_is_bounded() -> None:
 
 @pytest.fixture
 def tiles(
-    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], host: ProbedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CardProbe, State]]:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build("levelzero_standin.c", "libze_loader.so.1")))
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
@@ -175,7 +175,7 @@ def test_a_level_zero_that_hangs_is_given_up(tiles: tuple[CardProbe, State]) -> 
 
 
 def test_a_host_without_intels_cards_starts_nothing(
-    tiles: tuple[CardProbe, State], host: Host, monkeypatch: pytest.MonkeyPatch
+    tiles: tuple[CardProbe, State], host: ProbedHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe, _ = tiles
     put_card(host, "0x10de", "0000:40:00.0")
@@ -199,7 +199,7 @@ INSTINCT |= {"corrected": 4, "energy": 1_000_000}
 def instincts(
     request: pytest.FixtureRequest,
     build: Callable[..., Path],
-    host: Host,
+    host: ProbedHost,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[CardProbe, State]]:
@@ -253,7 +253,7 @@ def test_partitions_and_memory_errors_of_amds_cards_are_told(instincts: tuple[Ca
     assert card.attributes["partition"] == "SPX"
 
 
-def test_an_accelerator_of_amd_with_fewer_lanes_is_told(instincts: tuple[CardProbe, State], host: Host) -> None:
+def test_an_accelerator_of_amd_with_fewer_lanes_is_told(instincts: tuple[CardProbe, State], host: ProbedHost) -> None:
     probe, write = instincts
     put_card(host, "0x1002", "0001:25:00.0", current_link_width="8", max_link_width="16")
     write(count=1, **of(0, **INSTINCT))
@@ -287,7 +287,7 @@ def test_a_library_of_amd_that_does_not_start_is_a_note_and_sysfs_is_asked(insti
 
 
 def test_the_mean_power_of_older_cards_is_told(
-    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], host: ProbedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = build("amdsmi_standin.c", "librocm_smi64.so.7", "-DELDER")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
@@ -307,7 +307,7 @@ CHIP = {"logic": 0, "hbm": 32768, "used": 2791, "power": 863, "heat": 37, "use":
 
 @pytest.fixture
 def ascends(
-    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], host: ProbedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CardProbe, State]]:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build("dcmi_standin.c", "libdcmi.so")))
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
@@ -388,7 +388,7 @@ def test_a_process_on_a_chip_that_no_stage_started_is_named(ascends: tuple[CardP
 
 
 def test_npu_smi_tells_beside_dcmi_how_near_chips_stand(
-    ascends: tuple[CardProbe, State], host: Host, monkeypatch: pytest.MonkeyPatch
+    ascends: tuple[CardProbe, State], host: ProbedHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe, _ = ascends
     tool = host.root / "usr/local/sbin/npu-smi"
@@ -415,7 +415,7 @@ MTT |= {"heat": 63, "total": 48 * GIB, "used": GIB}
 
 @pytest.fixture
 def mtts(
-    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], host: ProbedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CardProbe, State]]:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build("mtml_standin.c", "libmtml.so")))
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
@@ -425,7 +425,7 @@ def mtts(
     probe.close()
 
 
-def test_mtml_tells_uuid_and_watts(mtts: tuple[CardProbe, State], host: Host) -> None:
+def test_mtml_tells_uuid_and_watts(mtts: tuple[CardProbe, State], host: ProbedHost) -> None:
     probe, write = mtts
     write(count=1, **of(0, **MTT))
     (card,) = probe.discover()
@@ -443,7 +443,7 @@ def test_mtml_tells_uuid_and_watts(mtts: tuple[CardProbe, State], host: Host) ->
     assert [card.attributes["conditions"] for card in probe.discover()] == ["PCIE_WIDTH"]
 
 
-def test_a_card_keeps_its_uuid_while_only_the_tool_answers(mtts: tuple[CardProbe, State], host: Host) -> None:
+def test_a_card_keeps_its_uuid_while_only_the_tool_answers(mtts: tuple[CardProbe, State], host: ProbedHost) -> None:
     probe, write = mtts
     write(count=1, **of(0, **MTT))
     (before,) = probe.discover()

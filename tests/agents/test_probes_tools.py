@@ -16,10 +16,10 @@ from agents.devices import cards, vendors, visible
 from agents.devices.card import GIB, number, pci_address, ratio, scaled
 from agents.devices.cards import BROKEN_INPUT, CardProbe
 from agents.devices.readers import kfd, tool
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import ReaderSilent
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host, ascend
+from agents.devices.vendors import ProbedHost, ascend
 from agents.protocol import DeviceClaim, Link
 from agents.supervisor import procfs
 from tests.agents.tools import CASES, FIXTURES, Bench
@@ -193,7 +193,7 @@ def test_no_text_breaks_a_parser_in_a_way_that_the_probe_does_not_expect(
         spoiled = text[:at] + put + text[at + span :]
         return spoiled.upper() if upper else spoiled
 
-    for source in case.make(Host("test")).sources:
+    for source in case.make(ProbedHost("test")).sources:
         if isinstance(source, ToolSource) and source.tool.name == case.tool:
             try:
                 found = source.read_look([spoil(text) for text in texts])
@@ -209,7 +209,9 @@ def test_no_text_breaks_a_parser_in_a_way_that_the_probe_does_not_expect(
 
 def test_every_vendor_declares_how_its_runtime_is_told_of_devices() -> None:
     declared = visible.declared()
-    made = {probe.maker.vendor for probe in vendors.discover(Host("test")).values() if isinstance(probe, CardProbe)}
+    made = {
+        probe.maker.vendor for probe in vendors.discover(ProbedHost("test")).values() if isinstance(probe, CardProbe)
+    }
     assert made <= declared.keys()
     for vendor, each in declared.items():
         claims = [DeviceClaim(f"{vendor}-{at}", "gpu", vendor, "m", at, 1000, 0) for at in (1, 3)]
@@ -280,7 +282,7 @@ def test_the_kernel_tells_of_amd_cards_where_no_tool_is(tmp_path: Path) -> None:
         }.items():  # fmt: skip
             (device / name).write_text(f"{text}\n")
     (tmp_path / "sys/class/drm/card0-DP-1").mkdir()
-    made = CASES["rocm-smi"].make(Host("test", tmp_path))
+    made = CASES["rocm-smi"].make(ProbedHost("test", tmp_path))
     first, second = made.discover()
     assert (first.uuid, first.numa, first.memory_bytes) == ("GPU-00000000000000a0", 1, 64 * GIB)
     busy_card, other = made.sample([])
@@ -307,7 +309,7 @@ def test_the_kernel_tells_which_amd_cards_xgmi_joins(tmp_path: Path, monkeypatch
     first, second = bench.probe().discover()
     assert first.links == [Link(second.uuid, "XGMI", 100.0)]
     assert second.links == [Link(first.uuid, "XGMI", 100.0)]
-    assert kfd.links(Host("test", tmp_path / "nothing")) == {}
+    assert kfd.links(ProbedHost("test", tmp_path / "nothing")) == {}
 
 
 HCCS = """\
@@ -349,7 +351,7 @@ def test_the_kernel_tells_of_intel_cards_with_memory_of_their_own(tmp_path: Path
         if memory:
             (card / "lmem_total_bytes").write_text(str(memory))
             (card / "lmem_avail_bytes").write_text(str(memory - GIB))
-    made = CASES["xpu-smi of Intel"].make(Host("test", tmp_path))
+    made = CASES["xpu-smi of Intel"].make(ProbedHost("test", tmp_path))
     (device,) = made.discover()
     assert (device.model, device.memory_bytes) == ("Intel GPU 0x56a0", 16 * GIB)
     assert made.sample([])[0].memory_used_bytes == GIB
@@ -359,11 +361,11 @@ def test_tpu_chips_are_found_by_their_files_only_where_google_is_on_the_bus(tmp_
     (tmp_path / "dev/vfio").mkdir(parents=True)
     for name in ("0", "1", "vfio"):
         (tmp_path / "dev/vfio" / name).touch()
-    assert CASES["tpu-info"].make(Host("test", tmp_path)).discover() == []
+    assert CASES["tpu-info"].make(ProbedHost("test", tmp_path)).discover() == []
     device = tmp_path / "sys/bus/pci/devices/0000:00:05.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x1ae0\n")
-    found = CASES["tpu-info"].make(Host("test", tmp_path)).discover()
+    found = CASES["tpu-info"].make(ProbedHost("test", tmp_path)).discover()
     assert [each.attributes["device"] for each in found] == ["/dev/vfio/0", "/dev/vfio/1"]
 
 
@@ -373,7 +375,7 @@ def test_a_tool_and_all_that_it_started_end_at_the_deadline(tmp_path: Path, monk
     script.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {child}; wait\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(NoAnswer, match=r"`slow` did not answer within 2 s"):
+    with pytest.raises(ReaderSilent, match=r"`slow` did not answer within 2 s"):
         Tool("slow").ask((), 2.0)  # long enough for the shell to have begun, on however busy a machine
     pid = int(child.read_text())
     deadline = time.monotonic() + 15

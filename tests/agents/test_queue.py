@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.resources.feedback_queue import Queue, Rules, Wish, turn
+from agents.resources.feedback_queue import FeedbackQueue, QueueRequest, QueueRules, turn
 
-RULES = Rules(quanta_s=(1.0, 2.0, 4.0), boost_s=10.0)
+RULES = QueueRules(quanta_s=(1.0, 2.0, 4.0), boost_s=10.0)
 STEP_S = 0.25
 
 
@@ -19,7 +19,7 @@ class Device:
 
     needs: dict[str, float]
     arrives: dict[str, float] = field(default_factory=dict)
-    queue: Queue = field(default_factory=lambda: Queue(rules=RULES))
+    queue: FeedbackQueue = field(default_factory=lambda: FeedbackQueue(rules=RULES))
     used: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
     history: list[str | None] = field(default_factory=list)
@@ -105,7 +105,7 @@ def test_who_uses_up_its_quantum_goes_down_one_level_at_a_time() -> None:
 
 
 def test_equals_take_turns_on_the_last_level() -> None:
-    made = Device({"a": 1e9, "b": 1e9}, queue=Queue(rules=Rules((1.0, 2.0, 4.0), boost_s=1e9)))
+    made = Device({"a": 1e9, "b": 1e9}, queue=FeedbackQueue(rules=QueueRules((1.0, 2.0, 4.0), boost_s=1e9)))
     made.run(60.0)
     assert abs(made.used["a"] - made.used["b"]) <= 4.0
 
@@ -128,8 +128,8 @@ def test_asking_again_at_the_same_moment_changes_nothing() -> None:
 
 
 def test_a_short_one_stays_on_the_top_and_a_long_one_on_the_last_level() -> None:
-    queue, now, used = Queue(rules=RULES), 0.0, {"a": 0.0, "b": 0.0}
-    wishes = {"a": Wish(0), "b": Wish(-1)}
+    queue, now, used = FeedbackQueue(rules=RULES), 0.0, {"a": 0.0, "b": 0.0}
+    wishes = {"a": QueueRequest(0), "b": QueueRequest(-1)}
     levels = set()
     for _ in range(60):
         queue = turn(queue, now, used, wishes)
@@ -143,9 +143,9 @@ def test_a_short_one_stays_on_the_top_and_a_long_one_on_the_last_level() -> None
 
 
 def test_a_wish_takes_effect_at_once_and_taken_back_it_counts_as_new() -> None:
-    queue = turn(Queue(rules=RULES), 0.0, {"a": 0.0, "b": 0.0})
+    queue = turn(FeedbackQueue(rules=RULES), 0.0, {"a": 0.0, "b": 0.0})
     assert queue.running == "a"
-    queue = turn(queue, 0.1, {"a": 0.1, "b": 0.0}, {"a": Wish(-1)})
+    queue = turn(queue, 0.1, {"a": 0.1, "b": 0.0}, {"a": QueueRequest(-1)})
     assert queue.running == "b"
     assert {item.part: item.level for item in queue.items} == {"a": 2, "b": 0}
     queue = turn(queue, 0.2, {"a": 0.1, "b": 0.1})
@@ -153,7 +153,7 @@ def test_a_wish_takes_effect_at_once_and_taken_back_it_counts_as_new() -> None:
 
 
 def test_a_wish_for_longer_turns_holds_on_every_level() -> None:
-    queue, wishes = Queue(rules=RULES), {"a": Wish(quantum_s=3.0)}
+    queue, wishes = FeedbackQueue(rules=RULES), {"a": QueueRequest(quantum_s=3.0)}
     queue = turn(queue, 0.0, {"a": 0.0, "b": 0.0}, wishes)
     queue = turn(queue, 2.9, {"a": 2.9, "b": 0.0}, wishes)
     assert queue.running == "a"

@@ -123,7 +123,7 @@ def test_a_changed_source_is_noticed_and_never_kept(cluster: Cluster, web: Web) 
     assert cluster.nodes["a"].roots() == [web.digest]
 
 
-def tree(at: Path, count: int = 5) -> manifest.Manifest:
+def tree(at: Path, count: int = 5) -> manifest.FolderManifest:
     at.mkdir(parents=True)
     for number in range(count):
         (at / f"shard-{number}.bin").write_bytes(bytes([number]) * 1000)

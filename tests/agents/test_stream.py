@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 
 
 def pumped(pieces: list[bytes], sink: Path, cap: int) -> None:
     """Send pieces through a stream, each pumped before the next is written."""
     reader, writer = os.pipe()
-    stream = Stream(reader, str(sink), cap)
+    stream = OutputStream(reader, str(sink), cap)
     for piece in pieces:
         os.write(writer, piece)
         stream.pump()
@@ -46,7 +46,7 @@ def test_a_full_disk_never_blocks_the_command(tmp_path: Path) -> None:
 def test_what_a_full_disk_swallowed_is_marked_once_there_is_room(tmp_path: Path) -> None:
     sink = tmp_path / "0.out"
     reader, writer = os.pipe()
-    stream = Stream(reader, str(sink), 1 << 30)
+    stream = OutputStream(reader, str(sink), 1 << 30)
     room, full = os.open(sink, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.open("/dev/full", os.O_WRONLY)
     for target, piece in ((room, b"before\n"), (full, b"lost\n"), (full, b"lost too\n"), (room, b"after\n")):
         stream.sink = target

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agents.protocol import DeviceClaim
-from agents.resources.feedback_queue import Rules
+from agents.resources.feedback_queue import QueueRules
 from agents.resources.turns import Turns
 
 
@@ -38,7 +38,7 @@ def test_a_uuid_queues_that_device_and_no_other_of_its_kind() -> None:
 def test_parts_that_meet_through_a_third_are_in_one_queue() -> None:
     """With a queue for each device, b could get a turn on one of its two while a or c has the other, for ever."""
     everybody = [part("a", "g0"), part("b", "g0", "g1"), part("c", "g1")]
-    turns, ran, now = Turns(["gpu"], Rules((1.0,), boost_s=1e9)), [], 0.0
+    turns, ran, now = Turns(["gpu"], QueueRules((1.0,), boost_s=1e9)), [], 0.0
     for _ in range(30):
         paused = turns.paused(everybody, now, nothing)
         ran.append({"a", "b", "c"} - paused)
@@ -48,7 +48,7 @@ def test_parts_that_meet_through_a_third_are_in_one_queue() -> None:
 
 
 def test_the_time_of_being_allowed_counts_and_levels_outlive_who_leaves() -> None:
-    turns = Turns(["gpu"], Rules((1.0, 4.0), boost_s=1e9))
+    turns = Turns(["gpu"], QueueRules((1.0, 4.0), boost_s=1e9))
     pair = [part("a", "g0"), part("b", "g0")]
     assert turns.paused(pair, 0.0, nothing) == {"b"}
     assert turns.paused(pair, 1.0, nothing) == {"a"}  # a used up its second
@@ -60,7 +60,7 @@ def test_the_time_of_being_allowed_counts_and_levels_outlive_who_leaves() -> Non
 
 def test_a_cpu_counts_what_was_computed() -> None:
     used = {"a": 0.0, "b": 0.0}
-    turns = Turns(["cpu"], Rules((1.0, 4.0), boost_s=1e9))
+    turns = Turns(["cpu"], QueueRules((1.0, 4.0), boost_s=1e9))
     pair = [part("a", "c0", kind="cpu"), part("b", "c0", kind="cpu")]
 
     def cpu_s(asked: Any) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agents.devices.cards import CardProbe
 from agents.devices.vendors import (
-    Host,
+    ProbedHost,
     amd,
     ascend,
     biren,
@@ -37,7 +37,7 @@ Measured = tuple[float | None, int | None, float | None, float | None]
 class Case:
     """A tool with two devices: what it prints to which arguments, and what that means."""
 
-    make: Callable[[Host], CardProbe]
+    make: Callable[[ProbedHost], CardProbe]
     tool: str
     answers: Mapping[str, str]
     model: str
@@ -56,7 +56,7 @@ class Case:
 NOTHING: Measured = (None, None, None, None)
 
 
-def command_probe(host: Host) -> CardProbe:
+def command_probe(host: ProbedHost) -> CardProbe:
     """The probe of a command of the administrator's, as the folder scan makes it."""
     listed = command.Command(name="annealer", run=["list-annealers", "--json"])
     (made,) = command.probes(replace(host, commands=(listed,))).values()
@@ -183,8 +183,8 @@ class Bench:
         self.tell(self.texts)
 
     @property
-    def host(self) -> Host:
-        return Host("test", self.root)
+    def host(self) -> ProbedHost:
+        return ProbedHost("test", self.root)
 
     def probe(self) -> CardProbe:
         return self.case.make(self.host)

@@ -674,11 +674,11 @@ def _waiting(yard: Yard) -> None:
         params={"asks": "2 nodes x 8 H100", "free": "6 H100"},
         start_s=9_000,
         funnel=[
-            ["nodes", 9],
-            ["in pool simulated", 9],
-            ["with matching devices", 4],
-            ["ready and healthy", 4],
-            ["with enough free", 0],
+            ["FunnelAll", 9],
+            ["FunnelInPool", 9],
+            ["FunnelMatching", 4],
+            ["FunnelReady", 4],
+            ["FunnelEnoughFree", 0],
         ],
     )
     g01 = yard.nodes["g01"].devices.filter(kind="gpu").values_list("id", flat=True)

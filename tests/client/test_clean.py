@@ -51,7 +51,7 @@ def test_a_name_stays_on_one_line_and_output_keeps_its_lines():
 def test_however_a_text_is_cut_the_same_words_come_out(parts, data):
     whole = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    stream = clean.Stream()
+    stream = clean.CleanStream()
     pieces = [stream.feed(whole[a:b]) for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
     assert not DANGER.search("".join(pieces))
     assert clean.lines(whole).startswith("".join(pieces))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from switchyard import ApiProblem, Client
-from switchyard.logs import Wanted
+from switchyard.logs import LogQuery
 
 
 class Streams:
@@ -77,7 +77,7 @@ def test_following_gives_everything_once_and_ends_with_the_job(streams, client):
         ("RUNNING", {OUT: whole[3:9], ERR: b"careful\n"}),
         ("COMPLETED", {OUT: whole[9:]}),
     ]
-    chunks = list(client.jobs.chunks(12, Wanted(), follow=True))
+    chunks = list(client.jobs.chunks(12, LogQuery(), follow=True))
     assert "".join(c.text for c in chunks if c.stream == "out").encode() == whole
     assert "".join(c.text for c in chunks if c.stream == "err") == "careful\n"
 

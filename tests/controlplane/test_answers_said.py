@@ -19,7 +19,7 @@ from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
 from controlplane.queries import jobs
 from controlplane.sentences import in_language
-from controlplane.simulations.models import Phase, Simulation
+from controlplane.simulations.models import Simulation, SimulationPhase
 from controlplane.wellformed import LATEST, faults
 from scheduler.core.model.sentences import said
 from scheduler.profiles import load
@@ -284,7 +284,7 @@ def test_too_many_simulations_and_one_that_failed(town: Town) -> None:
     for _ in range(2):
         test_simulations.posted(town)
     refused(Reader(town.owner).post("/simulations", test_simulations.SMALL), 429)
-    Simulation.objects.update(phase=Phase.FAILED, fault="its process is gone")
+    Simulation.objects.update(phase=SimulationPhase.FAILED, fault="its process is gone")
     assert "其进程已不存在" in chinese(town.owner, "/simulations")
     found = Simulation.objects.first()
     assert found is not None

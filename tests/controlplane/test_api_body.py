@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.api.problem import Refused
+from controlplane.api.problem import RequestRefused
 from controlplane.documents import Unreadable, from_json, from_yaml
 from tests.controlplane.people import Town
 
@@ -73,7 +73,7 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     for parse in (from_yaml, from_json):
         try:
             parse(content)
-        except (Unreadable, Refused):
+        except (Unreadable, RequestRefused):
             continue
 
 

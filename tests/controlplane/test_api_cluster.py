@@ -50,7 +50,7 @@ SHAPES: dict[str, Any] = {
     "/quotas": dict[str, list[quotas.Quota]],
     "/overview": overview.Overview,
     "/timeline": timeline.Timeline,
-    "/events": Page[events.Fact],
+    "/events": Page[events.JobEvent],
     "/decisions": Page[decisions.Decision],
 }
 

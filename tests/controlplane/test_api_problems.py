@@ -15,7 +15,7 @@ from rest_framework import exceptions
 from controlplane.api import problem
 from controlplane.fleet.service import NodeRefused
 from controlplane.queries import jobs
-from scheduler.core.model.lifecycle import Event, IllegalTransition, State
+from scheduler.core.model.lifecycle import IllegalTransition, StageEvent, State
 from tests.controlplane.people import Town
 
 
@@ -33,7 +33,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(OperationalError("x"), psycopg.errors.QueryCanceled("x")), 503, "busy", "2"),
         (caused(OperationalError("x"), psycopg.errors.DiskFull("x")), 503, "storage_full", "30"),
         (IntegrityError("duplicate key"), 409, "conflict", None),
-        (IllegalTransition(State.RUNNING, Event.HOLD), 409, "illegal_transition", None),
+        (IllegalTransition(State.RUNNING, StageEvent.HOLD), 409, "illegal_transition", None),
         (NodeRefused("no"), 409, "refused", None),
         (Http404("secret"), 404, "not_found", None),
         (PermissionDenied("secret"), 403, "permission_denied", None),

@@ -29,7 +29,7 @@ from controlplane.jobs.models import Job, Stage
 from controlplane.live import browser_socket, feeds
 from controlplane.live.browser_socket import MAX_TOPICS, BrowserFeed, touched
 from controlplane.pools.models import Pool
-from controlplane.queries.snapshots import Source
+from controlplane.queries.snapshots import TopicSource
 
 WAIT_S = 15
 T = TypeVar("T")
@@ -367,7 +367,7 @@ def made(monkeypatch: pytest.MonkeyPatch, people: dict[str, User]) -> list[str]:
         names = Job.objects.filter(permissions.visible_jobs(user)).values_list("name", flat=True)
         return {"names": json.dumps(sorted(names)), "still": "1"}
 
-    source = Source("/shared", make, ("facts",), every_s=0.05)
+    source = TopicSource("/shared", make, ("facts",), every_s=0.05)
     monkeypatch.setattr(browser_socket, "sources", lambda: {"/shared": source})
     return made
 
@@ -409,7 +409,7 @@ async def test_a_source_that_fails_ends_no_line(
     def fail(user: User) -> dict[str, str]:
         raise RuntimeError("it cannot be made")
 
-    monkeypatch.setattr(browser_socket, "sources", lambda: {"/shared": Source("/shared", fail, ("facts",))})
+    monkeypatch.setattr(browser_socket, "sources", lambda: {"/shared": TopicSource("/shared", fail, ("facts",))})
     monkeypatch.setattr(feeds, "FAILED_AGAIN_S", 0.05)
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/shared")

@@ -36,9 +36,11 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task_records, "_well_at", {})
     monkeypatch.setattr(task_records, "_ill_at", {})
     with presence.connect() as redis:
-        presence.write(presence.Worker("all@here", ("scheduling", "fleet", "maintenance"), stands_by=False), redis)
-        presence.write(presence.Worker("q@here", ("questions", "simulations"), stands_by=False), redis)
-        presence.write(presence.Worker("second@here", ("scheduling", "fleet"), stands_by=True), redis)
+        presence.write(
+            presence.WorkerPresence("all@here", ("scheduling", "fleet", "maintenance"), stands_by=False), redis
+        )
+        presence.write(presence.WorkerPresence("q@here", ("questions", "simulations"), stands_by=False), redis)
+        presence.write(presence.WorkerPresence("second@here", ("scheduling", "fleet"), stands_by=True), redis)
         yield
         for name in ("all@here", "q@here", "second@here"):
             presence.erase(name, redis)

@@ -17,20 +17,25 @@ from django.utils.translation import override
 from controlplane.accounts import service
 from controlplane.accounts.models import User
 from controlplane.fleet.models import Node
+from controlplane.jobs import basis, funnel
+from controlplane.jobs.clauses import in_words
 from controlplane.jobs.models import Job
-from controlplane.jobs.reasons import ASKS, DETAILS, EITHER, asks_text, phrase_text
+from controlplane.jobs.reasons import reason_text
 from controlplane.pages.shell import PLACES
 from controlplane.queries.attention import FORMS
 from controlplane.queries.words import (
     ACTS,
-    BASES,
     CHANGES,
-    FUNNEL,
     NOTES,
     REASONS,
-    REPLANNED,
+    funnel_text,
 )
+from scheduler.core.model.basis import Basis
+from scheduler.core.model.clauses import spoken
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.reasons import CATALOGUE
+from scheduler.core.model.types import Alternative, Ask
+from scheduler.core.world import request_class
 from tests.controlplane.people import Person, Town, write_log
 
 ROOT = Path(__file__).parents[2]
@@ -226,8 +231,8 @@ def test_the_language_follows_the_reader(town: Town) -> None:
 def test_every_reason_has_its_chinese() -> None:
     assert set(REASONS) == {entry.template for entry in CATALOGUE}
     entries = _entries("django")
-    assert set(REASONS) | set(FUNNEL) | set(BASES) | set(ASKS) | set(CHANGES) | {EITHER} <= set(entries)
-    assert {*REPLANNED, *ACTS, *DETAILS, *NOTES} <= set(entries)
+    assert set(REASONS) | set(CHANGES) <= set(entries)
+    assert {*ACTS, *NOTES} <= set(entries)
     assert {entry.acts for entry in CATALOGUE} - {"nobody"} <= set(ACTS)
     signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
     assert signs <= set(entries)
@@ -237,7 +242,7 @@ def test_every_sentence_of_a_script_has_its_chinese(client: Client) -> None:
     entries = _entries("djangojs")
     scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
     assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(entries)
-    assert {key for key in entries if f'"{key}"' not in scripts} <= set(BASES), "words that no script says"
+    assert [key for key in entries if f'"{key}"' not in scripts] == [], "words that no script says"
     words = client.get("/words.js", headers={"Accept-Language": "zh-CN"})
     assert json.dumps(entries["Polling {n} s"]) in words.content.decode(), "as Django's catalogue gives it to a page"
     again = client.get("/words.js", headers={"Accept-Language": "zh-CN", "If-None-Match": words["ETag"]})
@@ -255,34 +260,77 @@ def _entries(domain: str) -> dict[str, str]:
     return entries
 
 
+def cpu(milli: int, memory_bytes: int = 0) -> Ask:
+    return Ask("cpu", milli=milli, memory_bytes=memory_bytes)
+
+
 @pytest.mark.parametrize(
-    ("said", "chinese"),
+    ("ways", "nodes", "english", "chinese"),
     [
-        ("1 core", "1 核"),
-        ("2 nodes x 8 H100 · 0.5 cores", "2 节点 × 8 H100 · 0.5 核"),
-        ("1-4 nodes x 8 H100 · 1 core", "1-4 节点 × 8 H100 · 1 核"),
-        ("1 gpu or cpu · 1 core", "1 gpu 或 cpu · 1 核"),
-        ("2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core", "2 节点，各 8 gpu H100 · 8 核 64 GiB 或 1 核"),
-        ("4 Ascend 910B", "4 Ascend 910B"),
+        ([[cpu(1000)]], 1, "1 core", "1 核"),
+        (
+            [[Ask("gpu", 8, model="H100"), cpu(8000, 64 * 2**30)], [cpu(1000)]],
+            2,
+            "2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core",
+            "2 节点，各 8 gpu H100 · 8 核 64 GiB 或 1 核",
+        ),
+        (
+            [[Ask("gpu", milli=500, memory_bytes=2**30, sharing="hard"), cpu(500)]],
+            1,
+            "1 gpu x 500/1000 held hard 1 GiB · 0.5 cores",
+            "1 gpu × 500/1000（hard 隔离） 1 GiB · 0.5 核",
+        ),
     ],
 )
-def test_demands_are_told_in_the_readers_language(said: str, chinese: str) -> None:
-    with override("en"):
-        assert asks_text(said) == said
+def test_what_the_engine_says_of_a_demand_is_told_in_the_readers_language(
+    ways: list[list[Ask]], nodes: int, english: str, chinese: str
+) -> None:
+    said = request_class.demand([Alternative(i, tuple(asks)) for i, asks in enumerate(ways)], nodes)
+    reason = {"code": "NoMatchingDevice", "text": f"x {english}", "params": {"pool": "p", **spoken(asks=said)}}
+    assert reason["params"]["asks"] == english  # type: ignore[index]
     with override("zh-hans"):
-        assert asks_text(said) == chinese
+        assert reason_text(reason).endswith(chinese)
 
 
-def test_searches_and_forecasts_are_told_in_the_readers_language() -> None:
-    for said in ("in pool night", "ready and healthy", "as declared", "from 12 runs of this stage"):
-        with override("en"):
-            assert phrase_text(said, (*FUNNEL, *BASES)) == said
-        with override("zh-hans"):
-            told = phrase_text(said, (*FUNNEL, *BASES))
-        assert re.search("[\u4e00-\u9fff]", told)
-        assert all(word in told for word in re.findall("night|12|train|vision", said))
+@pytest.mark.parametrize(
+    ("code", "runs", "english", "chinese"),
+    [
+        (Basis.DECLARED, 0, "as declared", "按声明"),
+        (Basis.OWN_RUNS, 1, "from 1 run of this stage", "依据此阶段的 1 次运行"),
+        (
+            Basis.OTHER_REQUESTS,
+            12,
+            "from 12 runs of this stage with another request",
+            "依据此阶段以其他请求的 12 次运行",
+        ),
+        ("from 3 runs of this stage", 0, "from 3 runs of this stage", "from 3 runs of this stage"),
+    ],
+)
+def test_what_a_forecast_rests_on_is_told_in_the_readers_language(
+    code: str, runs: int, english: str, chinese: str
+) -> None:
+    told = basis.sentence(code, runs)
+    assert told.text == english
     with override("zh-hans"):
-        assert phrase_text("some words of a later engine", FUNNEL) == "some words of a later engine"
+        assert in_words(told.text, told.said) == chinese
+
+
+def test_every_basis_has_its_words() -> None:
+    for code in Basis:
+        assert basis.sentence(code, 2).said
+
+
+def test_the_filters_of_a_search_are_told_in_the_readers_language() -> None:
+    waiting = funnel.plain([(code, 1) for code in Filter], "night")
+    assert waiting["funnel"][:2] == [("nodes", 1), ("in pool night", 1)]
+    assert funnel_text(waiting) == waiting["funnel"]
+    with override("zh-hans"):
+        words = [label for label, _ in funnel_text(waiting)]
+    assert all(re.search("[\u4e00-\u9fff]", label) for label in words)
+    assert "night" in words[1]
+    old = funnel.plain([("some words of a former engine", 3)], "night")
+    with override("zh-hans"):
+        assert funnel_text(old) == [("some words of a former engine", 3)]
 
 
 def test_vendored_files_are_what_the_lock_says() -> None:

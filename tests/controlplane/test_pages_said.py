@@ -24,8 +24,10 @@ from agents.telemetry.machine import Machine
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
-from controlplane.jobs import record
+from controlplane.jobs import basis, record
 from controlplane.jobs.adjust import adjust
+from controlplane.jobs.clauses import clause as clause_of
+from controlplane.jobs.clauses import told
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.operations.invariants import INVARIANTS
@@ -35,6 +37,7 @@ from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
 from controlplane.whatif import consolidation
+from scheduler.core.model.basis import Basis
 from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
@@ -291,8 +294,10 @@ def test_a_decision_tells_who_started_and_who_waits(town: Town, settings: Any, t
     check(town.owner, "/decisions")
     for profile in ("fifo", "dynamic", "static"):
         check(town.owner, f"/decisions/{row.pk}?with={profile}")
-    broken = "the promises of #1 main, #2 main, #3 main and 4 more could not be kept"
-    anew = Decision.objects.create(at=row.at, profile="hybrid", duration_ms=1, waiting=3, replanned=broken)
+    broken = told(clause_of("MorePromisesBroken", stages="#1 main, #2 main, #3 main", more=4))
+    anew = Decision.objects.create(
+        at=row.at, profile="hybrid", duration_ms=1, waiting=3, replanned=broken.text, replanned_said=broken.said
+    )
     check(town.staff, f"/decisions/{anew.pk}", "#1 main, #2 main, #3 main 及另外 4 个阶段的承诺无法兑现")
 
 
@@ -419,20 +424,18 @@ def test_whoever_waits_is_told_one_range_what_it_rests_on_and_how_many_held(town
         expected={
             "low_at": "2030-01-01T10:00:00.000Z",
             "high_at": "2030-01-01T11:00:00.000Z",
-            "basis": "from what runs and waits ahead",
+            **basis.plain(Basis.AHEAD),
             "held": 41,
             "seen": 52,
         },
-        lasts={"p50": 480.0, "p90": 720.0, "basis": "from 4 runs of this stage", "held": 44, "seen": 50},
+        lasts={"p50": 480.0, "p90": 720.0, **basis.plain(Basis.OWN_RUNS, 4), "held": 44, "seen": 50},
     )
     read = shown()
     assert "Eight of ten starts fall within such a range. It is no promise. In this pool 41 of 52 held." in read
     assert "about 8 min, nine of ten within 12 min · from 4 runs of this stage." in read
     assert "In this pool 44 of 50 ended within it." in read
     assert english_in(chinese(town.owner, f"/jobs/{job.number}")) == []
-    Stage.objects.filter(job=job).update(
-        expected=None, lasts={"p50": None, "p90": None, "basis": "unknown: no like stage has ended"}
-    )
+    Stage.objects.filter(job=job).update(expected=None, lasts={"p50": None, "p90": None, **basis.plain(Basis.UNKNOWN)})
     read = shown()
     assert "unknown: no like stage has ended" in read
     assert "Nothing that is known now lets it be told." in read

@@ -47,7 +47,7 @@ def test_a_partition_is_asked_for_by_its_name_and_has_a_kind_and_a_share_of_its_
 )
 def test_a_partition_is_said_in_few_words(ask: dict[str, Any], spoken: str) -> None:
     (stage,) = accepted({"run": "true", "devices": ask}).stages
-    assert demand.spoken(stage.request) == spoken
+    assert demand.asked(stage.request).text == spoken
 
 
 def test_what_is_no_partition_is_refused_with_the_nearest_that_are() -> None:

@@ -17,7 +17,7 @@ from controlplane.jobs.models import PartLog
 from controlplane.operations import watch
 from controlplane.settings import _storages
 from controlplane.simulations import service
-from controlplane.simulations.models import Phase, Simulation
+from controlplane.simulations.models import Simulation, SimulationPhase
 from tests.controlplane.people import Town
 from tests.controlplane.test_simulations import SMALL
 from tests.record.test_uploads import credential
@@ -78,10 +78,14 @@ def test_the_oldest_simulations_go_beyond_what_is_kept(town: Town, settings: Any
     user = town.owner.user
     assert user is not None
     made = [
-        Simulation.objects.create(user=user, name=str(number), scenario={}, phase=Phase.DONE, result_bytes=100).pk
+        Simulation.objects.create(
+            user=user, name=str(number), scenario={}, phase=SimulationPhase.DONE, result_bytes=100
+        ).pk
         for number in range(6)
     ]
-    running = Simulation.objects.create(user=user, name="runs", scenario={}, phase=Phase.RUNNING, trace_bytes=10**9)
+    running = Simulation.objects.create(
+        user=user, name="runs", scenario={}, phase=SimulationPhase.RUNNING, trace_bytes=10**9
+    )
     settings.SIMULATION_BYTES_PER_USER = 450
     service.forget_beyond(user)
     assert set(Simulation.objects.values_list("pk", flat=True)) == {*made[2:], running.pk}

@@ -13,7 +13,7 @@ from django.db import connections
 from controlplane import changes
 from controlplane.accounts.models import Member, User
 from controlplane.queries import snapshots
-from controlplane.queries.snapshots import AudienceChanged, Delta, Shared, Source
+from controlplane.queries.snapshots import AudienceChanged, Delta, Shared, TopicSource
 from tests.controlplane.people import Town
 
 Made = list[str]
@@ -25,7 +25,7 @@ class Maker:
     def __init__(self, **more: Any) -> None:
         self.made: Made = []
         self.parts: dict[str, str] = {"a": "1", "b": "1"}
-        self.source = Source("/what", self._make, ("facts",), **more)
+        self.source = TopicSource("/what", self._make, ("facts",), **more)
         self.before: Callable[[], None] = lambda: None
 
     def _make(self, user: User) -> dict[str, str]:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.jobs import demand, values
-from controlplane.jobs.spec import AFFINITY, InvalidSpec, Resolved, Rules, resolve
+from controlplane.jobs.spec import AFFINITY, InvalidSpec, Resolved, SubmitRules, resolve
 
 GIB = 2**30
 
 
-def rules(**changes: Any) -> Rules:
+def rules(**changes: Any) -> SubmitRules:
     pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait")
     classes = {
         "high": SimpleNamespace(name="high", value=750, preemptible=True, staff_only=True),
@@ -30,7 +30,7 @@ def rules(**changes: Any) -> Rules:
         "default_project": "vision",
         **changes,
     }
-    return Rules(**known)
+    return SubmitRules(**known)
 
 
 def accepted(spec: Any, **changes: Any) -> Resolved:
@@ -81,7 +81,7 @@ def test_an_accelerator_comes_with_a_share_of_the_cpu_of_its_node() -> None:
     gpu, cpu = way["asks"]
     assert (gpu["kind"], gpu["count"], gpu["milli"], gpu["model"]) == ("gpu", 2, 1000, "H100")
     assert (cpu["kind"], cpu["milli"], cpu["memory_bytes"]) == ("cpu", 4000, 8 * GIB)
-    assert demand.spoken(job.stages[0].request) == "2 H100 · 4 cores"
+    assert demand.asked(job.stages[0].request).text == "2 H100 · 4 cores"
 
 
 @pytest.mark.parametrize("kind", sorted(AFFINITY))

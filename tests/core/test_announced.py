@@ -40,7 +40,7 @@ def test_one_that_is_too_wide_is_not_known() -> None:
     seen = turnouts(began([0.1, 20.0] * ENOUGH), 1e6)
     said = announced(seen, stage(1), at=3_000.0, since=0.0, late_at=3_000.0)
     assert not said.known
-    assert said.basis.startswith("unknown")
+    assert said.basis.startswith("Unknown")
     assert announced(seen, stage(1), at=60.0, since=0.0, late_at=60.0).known, "of waits of a minute nothing is known"
 
 
@@ -128,4 +128,4 @@ def test_a_range_is_in_order_and_around_its_point(low: float | None, more: float
     seen = {("default", horizon(wait_s)): Turnout(low, None if low is None else low + more)}
     said = announced(seen, stage(1), NOW + wait_s, NOW, NOW + late_s)
     assert NOW <= said.low_at <= said.at <= said.high_at
-    assert said.known != said.basis.startswith("unknown")
+    assert said.known != said.basis.startswith("Unknown")

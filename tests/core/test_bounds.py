@@ -104,7 +104,7 @@ def test_what_no_bound_kept_out_sets_one_node_aside_and_no_other() -> None:
     seen = world(2**30, 4_000, 1.0, 3, 0)
     bad = node("bad", 2**64, 4_000, 1.0)
     seen = Snapshot(**{**{f: getattr(seen, f) for f in seen.__slots__}, "nodes": (*seen.nodes, bad)})
-    planner = aside.Planner()
+    planner = aside.TolerantPlanner()
     plan = planner.plan(seen, profiles.of(seen.pools), 100.0)
     assert list(planner.aside.nodes) == ["bad"]
     assert len(plan.starts) + len(plan.waits) == len(seen.waiting)

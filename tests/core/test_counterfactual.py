@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.explain import counterfactual
-from scheduler.core.explain.counterfactual import SENTENCES, Change, Findings
+from scheduler.core.explain.counterfactual import SENTENCES, CounterfactualChange, Findings
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import CATALOGUE, sentence
@@ -126,7 +126,7 @@ CASES = (
         lambda: world(stage(1, time_limit_s=48 * HOUR), pools=(Pool("default", max_limit_s=24 * HOUR),)),
         "limit",
     ),
-    Case("BundleUnavailable", lambda: world(stage(1, bundle_missing="it was deleted")), "bundle"),
+    Case("BundleUnavailable", lambda: world(stage(1, bundle_gone=True)), "bundle"),
     Case("ImageUnavailable", lambda: world(stage(1, image_missing="manifest unknown")), "image"),
     Case("SecretMissing", lambda: world(stage(1, secret_missing="HF_TOKEN")), "secret"),
     Case("PoolRefused", lambda: world(stage(1, pool_refused=True)), "allow-pool"),
@@ -219,7 +219,7 @@ def test_what_is_suggested_makes_the_stage_start(case: Case) -> None:
     assert "{" not in answer.changes[-1].text
 
 
-def made(snap: Snapshot, change: Change) -> Snapshot:
+def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
     """The change as a person would make it, written apart from the search."""
     one = next(one for one in snap.waiting if one.id == "s001")
     params: Any = change.params
@@ -232,7 +232,7 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
         case "begin":
             fields = {"begin_at": None}
         case "bundle":
-            fields = {"bundle_missing": ""}
+            fields = {"bundle_gone": False}
         case "image":
             fields = {"image_missing": ""}
         case "secret":

@@ -33,7 +33,7 @@ def asking(number: int, partition: str, gpus: int = 1, **more: object) -> Stage:
 
 def made(one: Node, *parts: tuple[int, str]) -> Node:
     """The node with every GPU of it divided by its operator."""
-    layout = tuple(partitions.Part(start, profile) for start, profile in parts)
+    layout = tuple(partitions.Partition(start, profile) for start, profile in parts)
     devices = (replace(device, made=layout) if device.kind == "gpu" else device for device in one.devices)
     return replace(one, devices=tuple(devices))
 
@@ -44,7 +44,7 @@ def holding(number: int, where: str, device: str, start: int, profile: str, **mo
     work = float(more.pop("p50", 100.0)) * kind.milli / 1000  # type: ignore[arg-type]
     one = running(number, {where: [device]}, p50=work, **more)  # type: ignore[arg-type]
     memory = 80 * GIB * kind.memory_milli // 1000
-    part = Grant(f"{where}/{device}", kind.milli, memory, partitions.Part(start, profile))
+    part = Grant(f"{where}/{device}", kind.milli, memory, partitions.Partition(start, profile))
     return replace(one, placement=Placement(0, (where,), ((part, Grant(f"{where}/cpu0", 1000, GIB)),)))
 
 
@@ -98,7 +98,7 @@ def test_the_smallest_that_suffices_is_found_and_divided_cards_come_first() -> N
     wanted = asking(1, SMALLEST, milli=200, memory=15 * GIB)
     world = Snapshot((divisible("b", 2), node("c", 1)), (wanted,), going)
     grant = starts(think(world, Profile("none", ())))["s001"].placement.grants[0][0]
-    assert (grant.device, grant.part) == ("b/gpu0", partitions.Part(4, "2g.20gb"))
+    assert (grant.device, grant.part) == ("b/gpu0", partitions.Partition(4, "2g.20gb"))
     assert grant.memory_bytes == 20 * GIB
 
 
@@ -108,7 +108,7 @@ def test_of_a_card_that_was_divided_before_only_its_parts_are_granted() -> None:
     plan = think(Snapshot((there,), waiting), Profile("none", ()))
     check_layouts(Snapshot((there,), waiting), plan)
     given = {name: start.placement.grants[0][0].part for name, start in starts(plan).items()}
-    assert given == {"s001": partitions.Part(4, "1g.10gb"), "s002": partitions.Part(6, "1g.10gb")}
+    assert given == {"s001": partitions.Partition(4, "1g.10gb"), "s002": partitions.Partition(6, "1g.10gb")}
     told = {name: wait.reasons[0].code for name, wait in waits(plan).items()}
     assert told == {"s003": "CapacityInsufficient", "s004": "NoMatchingDevice", "s005": "NoMatchingDevice"}
 
@@ -138,9 +138,9 @@ def test_the_timetable_promises_a_partition_when_its_slots_are_free_together() -
     plan = think(world, "hybrid")
     planned = {name: one.planned for name, one in waits(plan).items() if one.planned}
     assert planned["s001"].start_at == NOW + 500, "when both partitions on its slots have ended"
-    assert planned["s001"].placement.grants[0][0].part == partitions.Part(4, "3g.40gb")
+    assert planned["s001"].placement.grants[0][0].part == partitions.Partition(4, "3g.40gb")
     later = think(ended(begun(world, plan, NOW), "r002", "r003"), "hybrid", NOW + 500)
-    assert starts(later)["s001"].placement.grants[0][0].part == partitions.Part(4, "3g.40gb")
+    assert starts(later)["s001"].placement.grants[0][0].part == partitions.Partition(4, "3g.40gb")
 
 
 def test_a_partition_is_slower_than_its_device_until_it_was_measured() -> None:

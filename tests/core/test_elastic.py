@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.resources.elastic import Curve, Elastic, Sizing, allot
+from scheduler.core.resources.elastic import Elastic, ScalingCurve, Sizing, allot
 
-SQRT = Curve({1: 1.0, 2: 1.4, 4: 2.0, 8: 2.8, 16: 4.0})
-LINEAR = Curve({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0})
+SQRT = ScalingCurve({1: 1.0, 2: 1.4, 4: 2.0, 8: 2.8, 16: 4.0})
+LINEAR = ScalingCurve({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0})
 
 
 def test_a_lonely_stage_grows_as_far_as_it_gains() -> None:
     assert allot([Elastic("a", SQRT)], 64) == {"a": 16}
-    assert allot([Elastic("a", Curve({1: 1.0, 2: 1.5, 4: 1.2}))], 64) == {"a": 2}, "four would be slower than two"
+    assert allot([Elastic("a", ScalingCurve({1: 1.0, 2: 1.5, 4: 1.2}))], 64) == {"a": 2}, (
+        "four would be slower than two"
+    )
 
 
 def test_what_scales_better_gets_more() -> None:
@@ -40,7 +42,7 @@ def test_a_running_stage_shrinks_before_a_newcomer_waits() -> None:
 def test_nobody_is_resized_again_right_away_nor_for_little() -> None:
     fresh = Elastic("a", SQRT, size=8, left_s=1000, since_s=10)
     assert allot([fresh], 16) == {"a": 8}
-    flat = Curve({8: 2.8, 16: 2.9})
+    flat = ScalingCurve({8: 2.8, 16: 2.9})
     assert allot([Elastic("a", flat, size=8, left_s=1000)], 16) == {"a": 8}, "a gain of 4 % is not worth a stop"
     ending = Elastic("a", SQRT, size=8, left_s=100, restart_s=30)
     assert allot([ending], 16) == {"a": 8}, "it is done before the stop has paid"
@@ -49,7 +51,9 @@ def test_nobody_is_resized_again_right_away_nor_for_little() -> None:
 
 def test_sizes_beyond_what_was_explored_are_not_trusted() -> None:
     assert allot([Elastic("a", SQRT, explored=4)], 16) == {"a": 4}
-    assert allot([Elastic("a", Curve({4: 1.0, 8: 2.0}), explored=1)], 16) == {"a": 4}, "the least size may be tried"
+    assert allot([Elastic("a", ScalingCurve({4: 1.0, 8: 2.0}), explored=1)], 16) == {"a": 4}, (
+        "the least size may be tried"
+    )
 
 
 def test_lost_devices_shrink_even_the_fresh() -> None:
@@ -60,10 +64,10 @@ def test_lost_devices_shrink_even_the_fresh() -> None:
 def test_a_curve_says_what_it_needs() -> None:
     for rates in ({}, {0: 1.0}, {1: 0.0}, {1: float("nan")}):
         with pytest.raises(ValueError, match="a positive rate for at least one size"):
-            Curve(rates)
+            ScalingCurve(rates)
 
 
-CURVES = st.dictionaries(st.integers(1, 12), st.floats(0.1, 50.0), min_size=1, max_size=5).map(Curve)
+CURVES = st.dictionaries(st.integers(1, 12), st.floats(0.1, 50.0), min_size=1, max_size=5).map(ScalingCurve)
 
 
 @given(
@@ -72,7 +76,7 @@ CURVES = st.dictionaries(st.integers(1, 12), st.floats(0.1, 50.0), min_size=1, m
     ),
     devices=st.integers(0, 40),
 )
-def test_laws_of_every_allotment(drawn: list[tuple[Curve, float | None, bool, float]], devices: int) -> None:
+def test_laws_of_every_allotment(drawn: list[tuple[ScalingCurve, float | None, bool, float]], devices: int) -> None:
     """Never more than there is, only sizes that exist, the same in any order; idle devices are of no use to anybody."""
     stages = [
         Elastic(f"s{i}", curve, size=min(curve.rates) if runs else 0, left_s=left_s, since_s=since_s)

@@ -11,8 +11,8 @@ from scheduler.core.model.lifecycle import (
     FINAL,
     TABLE,
     WAITING,
-    Event,
     IllegalTransition,
+    StageEvent,
     State,
     job_state,
     mermaid,
@@ -34,8 +34,8 @@ def test_every_state_that_is_not_final_can_reach_a_final_one() -> None:
     assert reach == set(State)
 
 
-@given(st.sampled_from(State), st.sampled_from(Event))
-def test_sources_and_next_state_agree(state: State, event: Event) -> None:
+@given(st.sampled_from(State), st.sampled_from(StageEvent))
+def test_sources_and_next_state_agree(state: State, event: StageEvent) -> None:
     if state in sources(event):
         assert next_state(state, event) == TABLE[state, event]
     else:

@@ -31,7 +31,7 @@ def test_a_generous_request_is_told_what_would_do() -> None:
     advice = taught(8, 9, 8.5).advise(LIKE, 80 * GIB)
     assert advice is not None
     assert (advice.verdict, advice.suggested_bytes) == ("generous", 11 * GIB)
-    assert advice.basis == "peaks of 3 finished stages like it"
+    assert (advice.seen, advice.ran_out) == (3, 0)
 
 
 def test_a_request_near_the_largest_peak_is_tight_and_one_between_fits() -> None:
@@ -43,7 +43,7 @@ def test_one_that_ran_out_warns_at_once_and_asks_for_more_than_it_had() -> None:
     advice = taught(out=10).advise(LIKE, 10 * GIB)
     assert advice is not None
     assert (advice.verdict, advice.suggested_bytes, advice.ran_out) == ("tight", 20 * GIB, 1)
-    assert "1 of them ran out of memory" in advice.basis
+    assert advice.ran_out == 1
 
 
 @given(peaks=st.lists(st.integers(1, 500), min_size=3, max_size=20), asked=st.integers(1, 1000))

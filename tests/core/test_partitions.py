@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model import partitions
-from scheduler.core.model.partitions import Part, Table
+from scheduler.core.model.partitions import Partition, PartitionTable
 
 TABLES = st.sampled_from(sorted(partitions.tables()))
 H100 = partitions.tables()["h100-80gb"]
 
 
-def allowed(table: Table, layout: tuple[Part, ...]) -> bool:
+def allowed(table: PartitionTable, layout: tuple[Partition, ...]) -> bool:
     """The rules, told once more from the side of the hardware: slots that carry at most one, resources that suffice."""
     names = [part.profile for part in layout]
     if any(names.count(name) > table.profiles[name].most for name in names):
@@ -35,15 +35,15 @@ def allowed(table: Table, layout: tuple[Part, ...]) -> bool:
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[Table, tuple[Part, ...]]:
+def layouts(draw: st.DrawFn) -> tuple[PartitionTable, tuple[Partition, ...]]:
     table = partitions.tables()[draw(TABLES)]
-    part = st.builds(Part, st.integers(0, max(table.slots, 7)), st.sampled_from(sorted(table.profiles)))
+    part = st.builds(Partition, st.integers(0, max(table.slots, 7)), st.sampled_from(sorted(table.profiles)))
     return table, tuple(draw(st.lists(part, max_size=8)))
 
 
 @given(layouts())
 @settings(max_examples=400)
-def test_legal_is_what_the_hardware_allows(case: tuple[Table, tuple[Part, ...]]) -> None:
+def test_legal_is_what_the_hardware_allows(case: tuple[PartitionTable, tuple[Partition, ...]]) -> None:
     table, layout = case
     assert table.is_legal(layout) == allowed(table, layout)
 
@@ -59,10 +59,10 @@ def test_whatever_comes_and_goes_no_layout_is_illegal_and_what_fits_is_placed(
         if comes or not layout:
             wanted = names[pick % len(names)]
             start = table.place(layout, wanted)
-            fits = any(allowed(table, (*layout, Part(at, wanted))) for at in range(64))
+            fits = any(allowed(table, (*layout, Partition(at, wanted))) for at in range(64))
             assert (start is not None) == fits
             if start is not None:
-                layout = (*layout, Part(start, wanted))
+                layout = (*layout, Partition(start, wanted))
         else:
             layout = tuple(part for i, part in enumerate(layout) if i != pick % len(layout))
         assert table.is_legal(layout)
@@ -72,21 +72,21 @@ def test_whatever_comes_and_goes_no_layout_is_illegal_and_what_fits_is_placed(
 
 def test_a_divided_device_has_no_room_for_a_whole_one_and_a_whole_one_none_for_others() -> None:
     assert H100.place((), "7g.80gb") == 0
-    assert H100.place((Part(6, "1g.10gb"),), "7g.80gb") is None
-    assert all(H100.place((Part(0, "7g.80gb"),), name) is None for name in H100.profiles)
+    assert H100.place((Partition(6, "1g.10gb"),), "7g.80gb") is None
+    assert all(H100.place((Partition(0, "7g.80gb"),), name) is None for name in H100.profiles)
 
 
 def test_a_place_is_chosen_after_which_most_fits() -> None:
     small = H100.place((), "1g.10gb")
     assert small == 6, "at the end, where nothing larger than two slots begins"
-    half = H100.place((Part(6, "1g.10gb"),), "2g.20gb")
+    half = H100.place((Partition(6, "1g.10gb"),), "2g.20gb")
     assert half == 4
-    assert H100.place((Part(6, "1g.10gb"), Part(4, "2g.20gb")), "4g.40gb") == 0
+    assert H100.place((Partition(6, "1g.10gb"), Partition(4, "2g.20gb")), "4g.40gb") == 0
 
 
 def test_the_documented_combinations_of_a_card_are_legal() -> None:
     def layout(*parts: tuple[int, str]) -> bool:
-        return H100.is_legal(tuple(Part(*one) for one in parts))
+        return H100.is_legal(tuple(Partition(*one) for one in parts))
 
     assert layout((0, "4g.40gb"), (4, "3g.40gb"))
     assert layout((0, "4g.40gb"), (4, "2g.20gb"), (6, "1g.10gb"))
@@ -100,8 +100,8 @@ def test_the_documented_combinations_of_a_card_are_legal() -> None:
 def test_the_documented_combinations_of_an_npu_are_legal() -> None:
     inference, training = partitions.tables()["ascend-310p"], partitions.tables()["ascend-910-30"]
 
-    def layout(table: Table, *names: str) -> bool:
-        return table.is_legal(tuple(Part(i, name) for i, name in enumerate(names)))
+    def layout(table: PartitionTable, *names: str) -> bool:
+        return table.is_legal(tuple(Partition(i, name) for i, name in enumerate(names)))
 
     six = ["vir01"] * 6
     assert layout(inference, *six, "vir02_1c")

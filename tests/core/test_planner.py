@@ -153,7 +153,7 @@ def test_in_a_crowd_too(profile: str) -> None:
 
 
 def test_after_a_while_it_begins_anew_and_says_so() -> None:
-    crowd, planner, knew = Crowd(1), aside.Planner(most=3), []
+    crowd, planner, knew = Crowd(1), aside.TolerantPlanner(most=3), []
     for _ in range(7):
         planner.plan(crowd.world, named("hybrid"), crowd.now)
         plan = planner.explained()
@@ -165,7 +165,7 @@ def test_after_a_while_it_begins_anew_and_says_so() -> None:
 
 
 def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd, planner = Crowd(2), aside.Planner()
+    crowd, planner = Crowd(2), aside.TolerantPlanner()
     planner.plan(crowd.world, named("hybrid"), crowd.now)
     crowd.go_on(planner.explained())
     planner.plan(crowd.world, named("hybrid"), crowd.now)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.types import Estimate
 from scheduler.core.resources.speed import DENSE, speed
 from scheduler.predict.durations import Durations
@@ -38,10 +39,10 @@ def test_before_any_history_the_declarations_count() -> None:
     assert (said(100, 1000).p50_s, said(100, 1000).p90_s) == (100, 150)
     assert said(900, 1000).p90_s == 1000, "nothing runs longer than its limit"
     assert said(None, None).p90_s == 86_400
-    assert said(None, None).basis == "unknown: no like stage has ended"
+    assert said(None, None).basis == Basis.UNKNOWN
     assert said(None, None).declared
     assert not said(None, 1000).known
-    assert said(100, 1000).basis == "as declared"
+    assert said(100, 1000).basis == Basis.DECLARED
     assert said(0.2, 1000).p50_s == 0.2
 
 
@@ -53,7 +54,7 @@ def test_the_nearest_relatives_decide() -> None:
     near = known.estimate(like("sweep-99"), 2e4)
     assert near.p50_s == pytest.approx(105, rel=0.15)
     assert near.p90_s == pytest.approx(109, rel=0.5)
-    assert near.basis == "from 11 runs of this stage"
+    assert (near.basis, near.runs) == (Basis.OWN_RUNS, 11)
     unseen = known.estimate(like("unseen"), 2e4)
     assert not unseen.declared
     assert not unseen.known, "what else the user ran is no run of this"
@@ -222,7 +223,7 @@ def test_what_is_declared_leads_until_its_own_runs_speak(expected_s: float) -> N
         said = known.estimate(like("tune", expected_s=expected_s, limit_s=86_400.0), 2e4)
         assert said.p50_s == expected_s
         assert said.p90_s == 1.5 * expected_s
-        assert said.basis == "as declared"
+        assert said.basis == Basis.DECLARED
         assert said.known
 
 
@@ -247,7 +248,7 @@ def test_twice_eight_minutes_are_eight_minutes() -> None:
     said = Durations(short + own).estimate(like("sleep", expected_s=480.0, limit_s=86_400.0), 2e4)
     assert said.p50_s == pytest.approx(480, rel=0.02)
     assert 1.1 * 480 < said.p90_s < 2 * 480
-    assert said.basis == "from 2 runs of this stage"
+    assert (said.basis, said.runs) == (Basis.OWN_RUNS, 2)
     anew = Durations(short).estimate(like("sleep", expected_s=480.0, limit_s=86_400.0), 2e4)
     assert anew.p50_s == 480, "a program's name says little where its declared times are far apart"
 
@@ -257,14 +258,14 @@ def test_what_is_like_nothing_is_unknown() -> None:
     known = Durations(seconds(40, ran_s=540.0))
     said = known.estimate(like("echo", limit_s=86_400.0), 2e4)
     assert not said.known
-    assert said.basis == "unknown: no like stage has ended"
+    assert said.basis == Basis.UNKNOWN
 
 
 def test_a_range_too_wide_is_unknown() -> None:
     known = Durations(Finished("lab", "a", "train", 10.0 ** (i % 5), user="ann", ended_at=float(i)) for i in range(30))
     said = known.estimate(like("a"), 2e4)
     assert not said.known
-    assert said.basis == "unknown: like stages differ too much"
+    assert said.basis == Basis.TOO_WIDE
     assert said.p50_s < said.p90_s, "the engine plans with it all the same"
 
 
@@ -272,7 +273,7 @@ def test_another_request_is_a_run_of_this_stage_for_one() -> None:
     known = Durations(past(9, "tune", 300.0, resources="1 gpu", limit_s=86_400.0))
     said = known.predict(like("tune", resources="2 gpu", limit_s=86_400.0), 2e4)
     assert said.p50_s == pytest.approx(300, rel=0.2)
-    assert said.basis == "from 9 runs of this stage with another request"
+    assert (said.basis, said.runs) == (Basis.OTHER_REQUESTS, 9)
     assert said.known
 
 
@@ -351,8 +352,8 @@ def test_a_range_is_in_order_and_what_is_unknown_says_so(
 ) -> None:
     said = Durations(others).estimate(like(name, expected_s=expected_s), 2e4)
     assert 0 < said.p50_s < said.p90_s or said.p50_s == said.p90_s == 86_400
-    assert said.known != said.basis.startswith("unknown")
-    assert said.known or not expected_s or said.basis.endswith("differ too much")
+    assert said.known != said.basis.startswith("Unknown")
+    assert said.known or not expected_s or said.basis == Basis.TOO_WIDE
 
 
 def test_of_whom_is_told_late_nothing_is_said_before_the_end_and_they_are_evidence_all_the_same() -> None:

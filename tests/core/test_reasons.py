@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.reasons import CATALOGUE, ranked, sentence
 from scheduler.core.model.types import Device, Plan, Pool, Quota, Reason, Snapshot
@@ -97,10 +98,10 @@ def test_nodes_unavailable() -> None:
     assert primary(plan, "s001") == "NodesUnavailable"
     assert reason(plan, "NodesUnavailable").params["nodes"] == 1
     assert dict(waits(plan)["s001"].funnel) == {
-        "nodes": 2,
-        "in pool default": 2,
-        "with matching devices": 1,
-        "ready and healthy": 0,
+        Filter.ALL: 2,
+        Filter.IN_POOL: 2,
+        Filter.MATCHING: 1,
+        Filter.READY: 0,
     }
 
 
@@ -120,7 +121,7 @@ def test_an_image_needs_a_node_with_a_container_engine() -> None:
     assert primary(plan, "s001") == "ImageUnavailable"
     said = "its image cannot be fetched: no node of pool default with 1 gpu · 1 core 1 GiB has a container engine"
     assert sentence(reason(plan, "ImageUnavailable")) == said
-    assert dict(waits(plan)["s001"].funnel)["with a container engine"] == 0
+    assert dict(waits(plan)["s001"].funnel)[Filter.WITH_ENGINE] == 0
     assert never_fits(asked, Snapshot((bare,))) is None, "an engine can be started any moment"
 
 
@@ -168,7 +169,7 @@ def test_capacity_insufficient_says_what_is_left() -> None:
     plan = think(world(stage(1, gpus=4), running=(running(7, {"a": ["gpu0"]}),)))
     assert primary(plan, "s001") == "CapacityInsufficient"
     assert reason(plan, "CapacityInsufficient").params["free"] == "3 gpu"
-    assert dict(waits(plan)["s001"].funnel)["with enough free"] == 0
+    assert dict(waits(plan)["s001"].funnel)[Filter.ENOUGH_FREE] == 0
 
 
 def test_reserved_for_higher_names_the_promise_and_the_length_that_would_fit() -> None:

@@ -19,7 +19,7 @@ from scheduler.policies.preempt import Preempt
 from scheduler.policies.quota import Quota
 from scheduler.policies.shortest_predicted import ShortestPredicted
 from scheduler.sim.traces import Arrival
-from scheduler.sim.world import Chance, World
+from scheduler.sim.world import Chance, SimulatedWorld
 from tests.core.worlds import NOW, alternative, node, running, stage
 
 SHORTEST = ((ShortestPredicted(), 1.0),)
@@ -108,7 +108,7 @@ def test_a_quick_world_and_a_slow_one_run_the_same_stages() -> None:
     long, short = Arrival("long", 0.0, 4000.0, 1), Arrival("short", 100.0, 50.0, 1)
     for stop_s in (0.0, 20.0):
         chance = Chance(stop_s=stop_s, saves_on_stop=True)
-        lived = World((node("a", 1),), (long, short), FREE, chance=chance).run()
+        lived = SimulatedWorld((node("a", 1),), (long, short), FREE, chance=chance).run()
         by_name = {one.stage.id: one for one in lived.entries}
         assert by_name["short"].ended_at == pytest.approx(150.0 + stop_s, abs=1)
         assert by_name["long"].preemptions == 1

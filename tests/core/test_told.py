@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Plan, Pool, Snapshot, Stage
 from scheduler.core.planning import engine
-from scheduler.core.resources.timetable import Lane, Timetable
+from scheduler.core.resources.timetable import DeviceLane, Timetable
 from tests.core.test_deltas import KNOWN, Town
 from tests.core.worlds import NOW, node, running, stage, think
 
@@ -33,7 +33,7 @@ class Gates(Town):
             {"retry_at": self.now + 300.0},
             {"state": State.HELD},
             {"blocked_by": "s000"},
-            {"bundle_missing": "it is gone"},
+            {"bundle_gone": True},
         ]
         limit_s = dice.choice([None, None, 3_600.0, 90_000.0])
         return replace(one, time_limit_s=limit_s, **dice.choice([{}] * 8 + more))
@@ -51,7 +51,7 @@ def check_lanes(table: Timetable) -> None:
     for row, lane in enumerate(table._lanes):
         if lane is None:
             continue
-        anew = Lane(table.fleet.devices[row])
+        anew = DeviceLane(table.fleet.devices[row])
         for start, end, held in (table._entries[owner] for owner in table._on[row]):
             for _, one in [each for each in held if each[0] == row]:
                 anew.take(start, end, one.milli, one.memory_bytes)

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 from agents import decode
 from agents.devices import vendors
-from agents.devices.card import Unreadable
+from agents.devices.card import UnreadableOutput
 from agents.devices.cards import BROKEN_INPUT
 from agents.devices.readers import rocm
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import ReaderSilent
 from agents.protocol import Checkpoint, Here, Phase
 from agents.storage import checkpoints
-from agents.storage.unpack import Refused, Unpacking
+from agents.storage.unpack import Unpacking, UnpackRefused
 from agents.supervisor import lean
 from agents.supervisor.record import ordered, shim_record
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 from agents.tasks.progress import ReportFile
 
 plain = (
@@ -115,7 +115,7 @@ def test_an_archive(members: list[tuple[str, bytes, str, int]]) -> None:
         try:
             with tarfile.open(fileobj=io.BytesIO(archive_of(members))) as archive:
                 Unpacking(handle).take(archive)
-        except (Refused, OSError, tarfile.TarError):
+        except (UnpackRefused, OSError, tarfile.TarError):
             pass
         finally:
             os.close(handle)
@@ -138,7 +138,7 @@ def test_what_is_no_archive(content: bytes) -> None:
         try:
             with tarfile.open(fileobj=io.BytesIO(content)) as archive:
                 Unpacking(handle).take(archive)
-        except (Refused, OSError, tarfile.TarError, EOFError, ValueError):
+        except (UnpackRefused, OSError, tarfile.TarError, EOFError, ValueError):
             pass
         finally:
             os.close(handle)
@@ -195,7 +195,7 @@ def test_what_tools_of_vendors_print(text: str) -> None:
     for parse in PARSERS:
         try:
             parse(text)
-        except (Unreadable, NoAnswer, *BROKEN_INPUT):
+        except (UnreadableOutput, ReaderSilent, *BROKEN_INPUT):
             continue
 
 
@@ -203,7 +203,7 @@ def test_what_tools_of_vendors_print(text: str) -> None:
 def test_a_log_keeps_its_bytes_up_to_its_cap(written: list[bytes], cap: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         reader, writer = os.pipe()
-        stream = Stream(reader, f"{folder}/0.out", cap)
+        stream = OutputStream(reader, f"{folder}/0.out", cap)
         try:
             for piece in written:
                 os.write(writer, piece)

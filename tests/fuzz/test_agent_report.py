@@ -283,7 +283,7 @@ async def _keep() -> None:
 def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
     forget(monkeypatch)
     yard = Yard()
-    yard.planner = aside.Planner()
+    yard.planner = aside.TolerantPlanner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
     monkeypatch.setattr(loop, "_alarms", CycleAlarms())

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from controlplane.accounts.models import Project
 from controlplane.documents import DEEPEST_BODY, MOST_VALUES, Unreadable, from_json, from_yaml
-from controlplane.jobs.spec import JOB_KEYS, STAGE_KEYS, InvalidSpec, Rules, resolve
+from controlplane.jobs.spec import JOB_KEYS, STAGE_KEYS, InvalidSpec, SubmitRules, resolve
 from controlplane.jobs.values import Unacceptable, duration, moment, parse_duration, parse_size
 from controlplane.pools.models import Pool, PriorityClass
 from switchyard import jobfile
 from switchyard.problem import SpecError
 from tests.fuzz.hostile import BODIES, JSON
 
-RULES = Rules(
+RULES = SubmitRules(
     {"default": Project(name="default")}, {"default": Pool(name="default")}, {"medium": PriorityClass(name="medium",
     value=500)}, "default"
 )  # fmt: skip

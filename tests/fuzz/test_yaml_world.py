@@ -163,5 +163,5 @@ def test_the_interface_names_field_and_limit(town: Town) -> None:
 
 
 def test_the_limits_of_the_interface_are_those_that_were_tried() -> None:
-    assert scenario.Limits() == scenario.Limits(float("inf"), float("inf"), float("inf"), float("inf"))
+    assert scenario.ScenarioLimits() == scenario.ScenarioLimits(float("inf"), float("inf"), float("inf"), float("inf"))
     assert LIMITS.lines < 100_000

@@ -33,7 +33,7 @@ from agents.protocol import (
 from agents.runtimes.scripted import ScriptedExecutor
 from agents.tasks import diff
 from agents.tasks.journal import Journal
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 
 DEVICES = ("GPU-0", "GPU-1")
 FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -88,8 +88,8 @@ class World:
         self.node = self._agent()
         self.seq = 0
 
-    def _agent(self) -> Node:
-        node = Node("n", self.folder, Journal(self.folder / "journal.jsonl"), self.executor, f"boot-{self.boots}")
+    def _agent(self) -> NodeTasks:
+        node = NodeTasks("n", self.folder, Journal(self.folder / "journal.jsonl"), self.executor, f"boot-{self.boots}")
         node.open()
         return node
 

@@ -26,7 +26,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(answers, "_store", LiveStore())
     monkeypatch.setattr(dry_run, "_advisor", MemoryPeaks())
-    monkeypatch.setattr(dry_run, "_planner", aside.Planner())
+    monkeypatch.setattr(dry_run, "_planner", aside.TolerantPlanner())
     monkeypatch.setattr(thinker, "think", lambda name, params, language, _while: answers.reply(name, params, language))
     monkeypatch.setattr(tasks.answer, "apply_async", lambda args, **_: tasks.answer.apply(args, throw=True))
     cache.clear()

@@ -36,7 +36,7 @@ def by_hand() -> Recorder:
 @pytest.fixture
 def live(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
     """The yard with the loop that a worker runs."""
-    yard.planner = aside.Planner()
+    yard.planner = aside.TolerantPlanner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
     monkeypatch.setattr(loop, "_alarms", CycleAlarms())

@@ -49,7 +49,7 @@ def test_what_is_remembered_changes_no_answer(yard: Yard, monkeypatch: pytest.Mo
                     service.cancel(dice.choice(running), "ada", "enough")
         spec = {"name": "trial", "run": "true", **dice.choice(ASKS)}
         answers = []
-        for planner in (warm, aside.Planner()):
+        for planner in (warm, aside.TolerantPlanner()):
             monkeypatch.setattr(dry_run, "_planner", planner)
             answers.append(without_time(dry_run.dry_run(spec, yard.user)))
         assert answers[0] == answers[1]

@@ -22,7 +22,7 @@ from controlplane.accounts import service as accounts
 from controlplane.accounts.models import Token
 from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
-from controlplane.fleet.identity import Caller, Incarnation, Verdict, judge, patience_s
+from controlplane.fleet.identity import Caller, Incarnation, ReportVerdict, judge, patience_s
 from controlplane.fleet.models import Alarm, Host, Node
 from controlplane.fleet.models import DeviceSample as DeviceRow
 from controlplane.jobs.models import Part
@@ -42,7 +42,7 @@ incarnations = st.builds(
 def test_the_laws_of_who_speaks(
     one: Incarnation, holder: Incarnation, seq: int, holder_seq: int, silent_s: float, asked: bool, opened: bool
 ) -> None:
-    def verdict(silent_s: float = silent_s) -> Verdict:
+    def verdict(silent_s: float = silent_s) -> ReportVerdict:
         return judge(
             one,
             seq,
@@ -56,18 +56,18 @@ def test_the_laws_of_who_speaks(
 
     found = verdict()
     known = bool(one.name and holder.name)
-    if found is Verdict.TAKEN and known and one.name == holder.name:
+    if found is ReportVerdict.TAKEN and known and one.name == holder.name:
         assert seq > holder_seq, "what came before changes nothing"
-    if found is Verdict.TAKEN and known:
+    if found is ReportVerdict.TAKEN and known:
         assert (
             not (one.machine_id and holder.machine_id) or one.machine_id == holder.machine_id or one.name == holder.name
         )
     if known and one.name != holder.name and one.boot_id != holder.boot_id and silent_s < 10:
-        assert found is not Verdict.TAKEN, "the other may be alive"
-    if found is Verdict.TAKEN and known and one.name != holder.name:
+        assert found is not ReportVerdict.TAKEN, "the other may be alive"
+    if found is ReportVerdict.TAKEN and known and one.name != holder.name:
         assert one.start_seq >= holder.start_seq, "an older process never follows a newer one"
-    if found is Verdict.WAITS:
-        assert verdict(silent_s=11) is not Verdict.WAITS, "whoever waits is told in the end"
+    if found is ReportVerdict.WAITS:
+        assert verdict(silent_s=11) is not ReportVerdict.WAITS, "whoever waits is told in the end"
 
 
 def copy_of(agent: Agent, **changes: object) -> Agent:
@@ -94,15 +94,15 @@ def test_a_copy_on_another_machine_runs_nothing_and_ends_nothing(yard: Yard) -> 
     copy = copy_of(agent, machine_id="machine-2", boot_id="boot-2")
     part = next(iter(agent.here.values()))
     copy.here[part.part] = msgspec.structs.replace(part, phase=Phase.ENDED, exit=Exit(cause="NODE_REBOOT"))
-    assert copy.report().verdict is Verdict.WAITS
+    assert copy.report().verdict is ReportVerdict.WAITS
     agent.report()
-    assert copy.report().verdict is Verdict.COPY
+    assert copy.report().verdict is ReportVerdict.COPY
     assert states(job)["main"] == "RUNNING"
     assert state(agent) == "DRAINING"
     assert "another machine" in Alarm.objects.get(kind="identity").says
-    assert agent.report().verdict is Verdict.TAKEN, "the original goes on"
+    assert agent.report().verdict is ReportVerdict.TAKEN, "the original goes on"
     fall_silent(agent)
-    assert copy.report().verdict is Verdict.COPY, "what the original runs is alive, however long it is cut off"
+    assert copy.report().verdict is ReportVerdict.COPY, "what the original runs is alive, however long it is cut off"
     agent.report()
     agent.end(stage(job))
     assert states(job)["job"] == "COMPLETED"
@@ -115,9 +115,9 @@ def test_of_two_that_were_started_from_one_folder_the_second_is_refused(yard: Ya
     """Copied while nobody ran: both say the same start, and machines made from one image the same name."""
     agent = yard.agent("a")
     twin = copy_of(agent, boot_id="boot-2")
-    assert twin.report().verdict is Verdict.WAITS
-    assert agent.report().verdict is Verdict.TAKEN
-    assert twin.report().verdict is Verdict.COPY
+    assert twin.report().verdict is ReportVerdict.WAITS
+    assert agent.report().verdict is ReportVerdict.TAKEN
+    assert twin.report().verdict is ReportVerdict.COPY
     assert state(agent) == "DRAINING"
 
 
@@ -125,8 +125,8 @@ def test_a_restarted_agent_follows_at_once_and_the_one_before_says_nothing_more(
     agent = yard.agent("a")
     late = copy_of(agent, incarnation=agent.incarnation, seq=itertools.count(100))
     agent.incarnation, agent.start_seq, agent.seq = "process-2", 2, itertools.count(1)
-    assert agent.report().verdict is Verdict.TAKEN
-    assert late.report().verdict is Verdict.FENCED
+    assert agent.report().verdict is ReportVerdict.TAKEN
+    assert late.report().verdict is ReportVerdict.FENCED
     assert not Alarm.objects.exists(), "what was on its way when it died is no copy"
     assert state(agent) == "READY"
 
@@ -137,16 +137,16 @@ def test_a_fenced_process_that_dials_again_is_alive(yard: Yard) -> None:
     agent.incarnation, agent.start_seq, agent.seq = "process-2", 2, itertools.count(1)
     agent.report()
     older.caller = Caller(opened_at=fleet.now_in_database() + timedelta(seconds=1))
-    assert older.report().verdict is Verdict.COPY
+    assert older.report().verdict is ReportVerdict.COPY
     assert Alarm.objects.get(kind="identity").subject == "a"
 
 
 def test_a_rebooted_machine_waits_until_nobody_speaks_from_before(yard: Yard) -> None:
     agent = yard.agent("a")
     agent.incarnation, agent.start_seq, agent.boot_id, agent.seq = "process-2", 2, "boot-2", itertools.count(1)
-    assert agent.report().verdict is Verdict.WAITS
+    assert agent.report().verdict is ReportVerdict.WAITS
     fall_silent(agent)
-    assert agent.report().verdict is Verdict.TAKEN
+    assert agent.report().verdict is ReportVerdict.TAKEN
     assert not Alarm.objects.exists()
     assert Node.objects.get(id=agent.node.id).booted_at is not None
 
@@ -156,7 +156,7 @@ def test_a_node_that_joins_again_may_be_another_machine(yard: Yard) -> None:
     token = fleet.make_return_token(agent.node)
     fleet.enrol(token, "a")
     moved = copy_of(agent, machine_id="machine-2", boot_id="boot-2")
-    assert moved.report().verdict is Verdict.TAKEN
+    assert moved.report().verdict is ReportVerdict.TAKEN
 
 
 def test_reports_that_come_again_change_nothing(yard: Yard) -> None:
@@ -166,7 +166,7 @@ def test_reports_that_come_again_change_nothing(yard: Yard) -> None:
     fall_silent(agent)
     before = Node.objects.values().get(id=agent.node.id)
     agent.seq = itertools.count(50)
-    assert agent.report().verdict is Verdict.OLD
+    assert agent.report().verdict is ReportVerdict.OLD
     assert Node.objects.values().get(id=agent.node.id) == before
 
 
@@ -215,7 +215,7 @@ def test_an_agent_of_before_incarnations_is_served_as_it_was(yard: Yard) -> None
     agent = yard.agent("a")
     old = copy_of(agent, incarnation="", machine_id="", start_seq=2, boot_id="boot-9")
     old.here["x"] = Here(part="x", attempt="y", epoch=1, phase=Phase.RUNNING)
-    assert old.report().verdict is Verdict.TAKEN
+    assert old.report().verdict is ReportVerdict.TAKEN
 
 
 def test_after_a_restore_a_node_takes_orders_again_and_what_nobody_knows_is_told(yard: Yard) -> None:

@@ -17,6 +17,7 @@ from controlplane.jobs.models import Attempt, Claim, Job, Stage
 from controlplane.pools.models import Quota
 from controlplane.scheduling.store import LiveStore, clock
 from scheduler import profiles
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import Plan, Snapshot
 from scheduler.core.planning import engine
@@ -122,7 +123,7 @@ def test_what_still_runs_tells_of_those_like_it(yard: Yard) -> None:
     store = LiveStore()
     old = store.load(clock()).waiting[0].estimate
     assert 2 * young.p50_s < old.p50_s
-    assert young.basis == "from 1 run of this stage"
+    assert (young.basis, young.runs) == (Basis.OWN_RUNS, 1)
     assert not old.known, "where an hour may become a day nothing useful can be said"
     for job in jobs[1:]:
         agent.end(stage(job), code=1)

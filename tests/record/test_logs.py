@@ -22,7 +22,7 @@ from controlplane.dispatch import uploads
 from controlplane.jobs import log_limit, logs
 from controlplane.jobs.models import Event, LogSpan, Part, PartLog
 from controlplane.operations import invariants
-from controlplane.queries.logs import Gone, Wanted
+from controlplane.queries.logs import LogGone, LogQuery
 from controlplane.queries.logs import read as asked
 from tests.record.yard import Agent, Yard, cpu
 
@@ -87,7 +87,7 @@ def test_a_tail_reads_as_much_as_its_lines_need(agent: Agent) -> None:
         send(agent, ("out", at, lines[at : at + 200_000]))
     assert logs.tail(part, "out", 3) == b"line 059997\nline 059998\nline 059999\n"
     assert logs.tail(part, "both", 20_000) == b"".join(b"line %06d\n" % n for n in range(40_000, 60_000))
-    assert asked(part, Wanted(tail=1, stream="out"))[1:] == (len(lines), len(lines))
+    assert asked(part, LogQuery(tail=1, stream="out"))[1:] == (len(lines), len(lines))
 
 
 def test_an_append_and_a_read_ask_the_same_however_long_the_log_is(agent: Agent) -> None:
@@ -143,8 +143,8 @@ def test_bytes_that_are_no_more_are_said_to_be(agent: Agent) -> None:
     part = part_of(agent)
     send(agent, ("out", 0, b"text"))
     (logs.folder(part.id) / "out").unlink()
-    with pytest.raises(Gone) as gone:
-        asked(part, Wanted())
+    with pytest.raises(LogGone) as gone:
+        asked(part, LogQuery())
     assert _refused(gone.value).status == 410
 
 

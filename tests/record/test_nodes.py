@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from agents.protocol import Conditions, DeviceError, Phase
 from controlplane.fleet import fuse, world
 from controlplane.fleet import service as fleet
-from controlplane.fleet.identity import Verdict
+from controlplane.fleet.identity import ReportVerdict
 from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
 from controlplane.jobs.models import Attempt, Job, Part
@@ -186,8 +186,8 @@ def test_when_most_nodes_fall_silent_at_once_nothing_is_requeued(yard: Yard) -> 
 def test_an_older_process_of_the_same_node_is_fenced(yard: Yard) -> None:
     agent = yard.agent("a")
     agent.start_seq, agent.incarnation = 2, ""
-    assert agent.report().verdict is Verdict.TAKEN
-    assert agent.report(start_seq=1).verdict is Verdict.FENCED
+    assert agent.report().verdict is ReportVerdict.TAKEN
+    assert agent.report(start_seq=1).verdict is ReportVerdict.FENCED
     assert Node.objects.get(id=agent.node.id).start_seq == 2
 
 

@@ -16,7 +16,7 @@ from controlplane.fleet.models import Device
 from controlplane.jobs.models import Claim, Job
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools.models import Pool
-from scheduler.core.model.partitions import Part
+from scheduler.core.model import partitions
 from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.record.yard import GIB, Agent, Yard, cpu, gpu, stage, states
@@ -105,7 +105,7 @@ def test_the_engine_hears_of_what_is_held(yard: Yard) -> None:
     yard.cycle()
     (running,) = yard.store.load(NOW).running
     (grant,) = (one for one in running.placement.grants[0] if one.part is not None)
-    assert (grant.part, grant.memory_bytes) == (Part(0, "3g.40gb"), 40 * GIB)
+    assert (grant.part, grant.memory_bytes) == (partitions.Partition(0, "3g.40gb"), 40 * GIB)
 
 
 def test_where_the_slots_are_not_told_instances_are_numbered(yard: Yard) -> None:

@@ -70,7 +70,7 @@ def test_what_happened_is_told_anew_to_everybody(crowded: Yard) -> None:
 def test_the_loop_goes_on_to_tell_until_all_are_told(crowded: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     armed: list[float] = []
     monkeypatch.setattr(loop, "_store", LiveStore())
-    monkeypatch.setattr(loop, "_planner", aside.Planner())
+    monkeypatch.setattr(loop, "_planner", aside.TolerantPlanner())
     monkeypatch.setattr(loop.recorder, "note", lambda *_, **__: None)
     monkeypatch.setattr(
         loop, "_arm", lambda after_s, ask: armed.append(after_s) if after_s and ask is changes.explain else None

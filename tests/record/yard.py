@@ -141,7 +141,7 @@ class Yard:
         for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):
             PriorityClass.objects.create(name=name, value=value)
         self.store = LiveStore()
-        self.planner = aside.Planner()
+        self.planner = aside.TolerantPlanner()
 
     def agent(self, name: str, *devices: protocol.Device) -> Agent:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import agents
-from agents.decode import Shape
+from agents.decode import BoundedDecoder
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDED = {
@@ -163,7 +163,7 @@ def test_the_law_lets_pass_what_is_bounded(line: str) -> None:
     assert not list(unbounded(ast.parse(line)))
 
 
-def every_shape() -> list[tuple[str, Shape[Any]]]:
+def every_shape() -> list[tuple[str, BoundedDecoder[Any]]]:
     """The shapes that modules of the agent read, each with where it stands."""
     found = pkgutil.walk_packages(agents.__path__, "agents.")
     names = [module.name for module in found if module.name != "agents.__main__"]
@@ -171,7 +171,7 @@ def every_shape() -> list[tuple[str, Shape[Any]]]:
         (f"{name}.{own}", value)
         for name in names
         for own, value in vars(importlib.import_module(name)).items()
-        if isinstance(value, Shape)
+        if isinstance(value, BoundedDecoder)
     ]
 
 
@@ -201,7 +201,7 @@ def numbers_without_ends(kind: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "shape"), every_shape(), ids=lambda each: each if isinstance(each, str) else "")
-def test_shapes_of_strangers_bound_their_numbers(name: str, shape: Shape[Any]) -> None:
+def test_shapes_of_strangers_bound_their_numbers(name: str, shape: BoundedDecoder[Any]) -> None:
     kind = getattr(shape.kind, "__name__", "")
     if kind in TRUSTED or name == "agents.tasks.journal._lines":  # whose reader looks whether it can be written again
         return

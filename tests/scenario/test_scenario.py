@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import profiles
 from scheduler.scenario import report, scenario
-from scheduler.scenario.scenario import Limits, ScenarioError, build
+from scheduler.scenario.scenario import ScenarioError, ScenarioLimits, build
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -82,14 +82,14 @@ def test_what_cannot_be_is_told_with_its_place(body: Any, told: str) -> None:
 
 def test_what_is_too_large_is_refused() -> None:
     for limits, at in (
-        (Limits(arrivals=10), "trace"),
-        (Limits(devices=10), "world.nodes"),
-        (Limits(cells=7), "profiles"),
+        (ScenarioLimits(arrivals=10), "trace"),
+        (ScenarioLimits(devices=10), "world.nodes"),
+        (ScenarioLimits(cells=7), "profiles"),
     ):
         with pytest.raises(ScenarioError) as caught:
             build(SMALL, limits=limits)
         assert caught.value.at == at
-    assert len(build(with_(trace={"text": CSV, "first": 2}), limits=Limits(arrivals=2)).trace) == 2
+    assert len(build(with_(trace={"text": CSV, "first": 2}), limits=ScenarioLimits(arrivals=2)).trace) == 2
 
 
 def test_a_file_names_its_trace_beside_itself(tmp_path: Path) -> None:

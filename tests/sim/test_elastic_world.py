@@ -12,14 +12,14 @@ from scheduler.sim.cluster import cluster
 from scheduler.sim.metrics import measure
 from scheduler.sim.traces import Arrival, TraceError
 from scheduler.sim.traces.generic import read
-from scheduler.sim.world import Chance, Lived, World
+from scheduler.sim.world import Chance, Lived, SimulatedWorld
 
 SAVES = Chance(stop_s=5.0, saves_on_stop=True)
 
 
 def live(*arrivals: Arrival, profile: str = "hybrid", nodes: str = "2x1", chance: Chance = SAVES) -> tuple[Lived, list]:
     """The world, and of each attempt that ended: whose, when, on how many nodes, and whether its work was done."""
-    world, ends = World(cluster(nodes), arrivals, named(profile), chance=chance), []
+    world, ends = SimulatedWorld(cluster(nodes), arrivals, named(profile), chance=chance), []
 
     def witness(one: Running, now: float, *, done: bool) -> None:
         ends.append((one.id, now, len(one.placement.nodes), done))
@@ -57,7 +57,9 @@ def test_where_newcomers_keep_coming_nothing_flaps() -> None:
 
 
 def test_a_lost_node_leaves_it_on_one_and_it_grows_back() -> None:
-    world = World(cluster("2x1"), [Arrival("e", 0.0, 20_000.0, 1, most_nodes=2)], named("hybrid"), chance=SAVES)
+    world = SimulatedWorld(
+        cluster("2x1"), [Arrival("e", 0.0, 20_000.0, 1, most_nodes=2)], named("hybrid"), chance=SAVES
+    )
     sizes: list[tuple[float, int]] = []
     world.witness = lambda one, now, done: sizes.append((now, len(one.placement.nodes)))
     world.at(500.0, lambda: world.lose(sorted(world.store.nodes)[1]))
@@ -79,7 +81,9 @@ def test_elastic_stages_use_more_and_nobody_is_preempted_for_it() -> None:
             for i in range(24)
         ]
 
-    rigid, elastic = (measure(World(cluster("4x2"), arrivals(m), named("hybrid"), chance=SAVES).run()) for m in (0, 4))
+    rigid, elastic = (
+        measure(SimulatedWorld(cluster("4x2"), arrivals(m), named("hybrid"), chance=SAVES).run()) for m in (0, 4)
+    )
     assert elastic.jct_avg_s < rigid.jct_avg_s
     assert elastic.preemptions == 0
 

@@ -6,26 +6,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.profiles import named
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
-from scheduler.sim.world import World
+from scheduler.sim.world import SimulatedWorld
 from tests.core.worlds import node
 
 HOUR = 3_600.0
 DAY = 86_400.0
 
 
-def live(gpus: int, arrivals: list[Arrival], profile: str = "hybrid", **more: dict[str, float]) -> tuple[Entry, ...]:
-    return World((node("a", gpus, 64),), arrivals, named(profile), weights=more.get("weights")).run().entries
+def live(
+    gpus: int, arrivals: list[Arrival], profile: str = "hybrid", **more: dict[str, float]
+) -> tuple[StageRecord, ...]:
+    return SimulatedWorld((node("a", gpus, 64),), arrivals, named(profile), weights=more.get("weights")).run().entries
 
 
-def received(entries: tuple[Entry, ...], project: str, until: float) -> float:
+def received(entries: tuple[StageRecord, ...], project: str, until: float) -> float:
     """Device-seconds by then, of stages of one GPU."""
     mine = [one for one in entries if one.stage.project == project and one.started_at is not None]
     return sum(max(min(until, one.ended_at or until) - (one.started_at or 0.0), 0.0) for one in mine)
 
 
-def gap(entries: tuple[Entry, ...], gpus: int, length_s: float) -> float:
+def gap(entries: tuple[StageRecord, ...], gpus: int, length_s: float) -> float:
     """The largest difference of what two projects received at any moment while both had work, in lengths of a job on
     all devices."""
     times = {at for one in entries for at in (one.started_at, one.ended_at) if at is not None}

@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 
 from scheduler.sim.cluster import cluster
 from scheduler.sim.traces import FORMATS, TraceError, families, read
-from scheduler.sim.traces.families import DEVICES, FLEET, LONGEST_S, MEDIAN_S, MODELS, SHORTEST_S, Family, generate
+from scheduler.sim.traces.families import (
+    DEVICES,
+    FLEET,
+    LONGEST_S,
+    MEDIAN_S,
+    MODELS,
+    SHORTEST_S,
+    WorkloadFamily,
+    generate,
+)
 
 TRAITS = st.builds(
-    Family,
+    WorkloadFamily,
     single_share=st.floats(0.2, 0.9),
     tail=st.floats(0.0, 2.5),
     bound_share=st.floats(0.0, 0.5),
@@ -29,7 +38,7 @@ SEEDS = st.integers(0, 2**31)
 
 @given(family=TRAITS, seed=SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_shares_load_and_tail_are_met(family: Family, seed: int) -> None:
+def test_shares_load_and_tail_are_met(family: WorkloadFamily, seed: int) -> None:
     jobs = generate(family, seed)
     assert len({one.id for one in jobs}) == len(jobs) == family.jobs
     assert sum(one.gpus * one.nodes == 1 for one in jobs) == round(family.single_share * family.jobs)
@@ -46,7 +55,7 @@ def test_shares_load_and_tail_are_met(family: Family, seed: int) -> None:
 
 @given(family=TRAITS, seed=SEEDS)
 @settings(max_examples=30, deadline=None)
-def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: Family, seed: int) -> None:
+def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: WorkloadFamily, seed: int) -> None:
     jobs = generate(family, seed)
     assert generate(family, seed) == jobs
     assert generate(family, seed + 1) != jobs
@@ -55,7 +64,8 @@ def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: Famil
 @given(burst=st.floats(5.0, 40.0), seed=SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_a_burst_is_one_users_and_its_jobs_are_alike(burst: float, seed: int) -> None:
-    jobs = generate(Family(0.5, 1.5, 0.3, burst, jobs=8_000), seed)  # so many that no seed strays as far as asserted
+    # So many that no seed strays as far as asserted.
+    jobs = generate(WorkloadFamily(0.5, 1.5, 0.3, burst, jobs=8_000), seed)
     bursts: dict[str, list[float]] = {}
     for one in jobs:
         bursts.setdefault(one.name, []).append(math.log(one.duration_s))
@@ -74,7 +84,7 @@ def test_the_fleet_has_the_devices_that_the_load_counts() -> None:
 def test_a_row_is_known_by_its_header(tmp_path: Path) -> None:
     file = tmp_path / "heavy.csv"
     file.write_text("single_share,tail,bound_share,burst,load,jobs,projects,seed\n0.9,2.5,0.1,20,1.3,50,2,7\n")
-    assert list(read(file)) == generate(Family(0.9, 2.5, 0.1, 20.0, 1.3, 50, 2), 7)
+    assert list(read(file)) == generate(WorkloadFamily(0.9, 2.5, 0.1, 20.0, 1.3, 50, 2), 7)
     assert FORMATS["families"] is families.read
 
 

@@ -11,14 +11,14 @@ from bench.engine.promises import BURST, Range, judge, recovery, urgent
 from scheduler.core.model.lifecycle import State
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
-from scheduler.sim.store import Entry
+from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
 from tests.core.worlds import stage
 
 
-def entry(name: str, came: float, began: float | None) -> Entry:
+def entry(name: str, came: float, began: float | None) -> StageRecord:
     one = stage(1, id=name, submitted_at=came)
-    return Entry(one, State.COMPLETED, set(), started_at=began)
+    return StageRecord(one, State.COMPLETED, set(), started_at=began)
 
 
 def test_a_promise_is_kept_by_who_begins_by_its_end() -> None:

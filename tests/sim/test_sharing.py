@@ -11,7 +11,7 @@ from scheduler.profiles import load
 from scheduler.sim.cluster import cluster
 from scheduler.sim.traces import TraceError, gavel, muri
 from scheduler.sim.traces.arrival import Arrival
-from scheduler.sim.world import Chance, Lived, World
+from scheduler.sim.world import Chance, Lived, SimulatedWorld
 
 AT_ONCE = Chance(stop_s=0.0, saves_on_stop=True)
 
@@ -19,7 +19,7 @@ AT_ONCE = Chance(stop_s=0.0, saves_on_stop=True)
 def live(policies: dict[str, dict[str, object]], arrivals: list[Arrival], nodes: str = "1x4", **more: object) -> Lived:
     chance = more.pop("chance", AT_ONCE)
     profile = load("mine", {"policies": policies, "rotates": more.pop("rotates", "event")})
-    world = World(cluster(nodes), arrivals, profile, chance=chance, **more)  # type: ignore[arg-type]
+    world = SimulatedWorld(cluster(nodes), arrivals, profile, chance=chance, **more)  # type: ignore[arg-type]
     lived = world.run()
     assert {entry.state for entry in lived.entries} == {State.COMPLETED}
     for device in world.store.devices.values():

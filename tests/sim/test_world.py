@@ -16,7 +16,7 @@ from scheduler.profiles import PROFILES, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.metrics import Metrics, measure
 from scheduler.sim.traces import Arrival
-from scheduler.sim.world import Chance, Lived, World
+from scheduler.sim.world import Chance, Lived, SimulatedWorld
 from tests.core.worlds import NOW, node, running, stage
 
 
@@ -38,7 +38,7 @@ def arrivals() -> list[Arrival]:
 
 
 def live(profile: str, stages: list[Arrival] | None = None, nodes: str = "2x4", **more: object) -> Lived:
-    return World(cluster(nodes), arrivals() if stages is None else stages, named(profile), **more).run()  # type: ignore[arg-type]
+    return SimulatedWorld(cluster(nodes), arrivals() if stages is None else stages, named(profile), **more).run()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
@@ -51,7 +51,9 @@ def test_the_same_seed_gives_the_same_life(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_everything_ends_and_every_share_is_given_back(profile: str) -> None:
-    world = World(cluster("2x4"), arrivals(), named(profile), seed=1, chance=Chance(error=0.5, node_mtbf_s=3000))
+    world = SimulatedWorld(
+        cluster("2x4"), arrivals(), named(profile), seed=1, chance=Chance(error=0.5, node_mtbf_s=3000)
+    )
     lived = world.run()
     assert {entry.state for entry in lived.entries} == {State.COMPLETED}
     for device in world.store.devices.values():
@@ -94,7 +96,7 @@ def test_hybrid_repairs_an_overrun_on_another_device_and_static_waits_for_its_ow
 
 def test_a_lost_node_sends_its_stages_back_and_checkpoints_save_their_work() -> None:
     def lived(checkpoint_s: float) -> Lived:
-        world = World(
+        world = SimulatedWorld(
             cluster("1x4"),
             [Arrival("a", 0, 1000, 4)],
             named("hybrid"),

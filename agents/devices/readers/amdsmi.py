@@ -16,7 +16,7 @@ from typing import Any
 from agents.devices.readers.shared_object import (
     MOST_HANDLES,
     Absent,
-    Refused,
+    LibraryBroken,
     SharedObject,
     cards_or_why,
     finite,
@@ -53,15 +53,15 @@ def _cards() -> list[dict[str, Any]]:
 
 
 def _start() -> Read:
-    """How cards are read here. Raises Absent or Refused: what the newer library says, where both do not work."""
-    why: Absent | Refused = Absent()
+    """How cards are read here. Raises Absent or LibraryBroken: what the newer library says, where both do not work."""
+    why: Absent | LibraryBroken = Absent()
     try:
         return _newer()
-    except (Absent, Refused) as error:
+    except (Absent, LibraryBroken) as error:
         why = error
     try:
         return _elder()
-    except (Absent, Refused) as error:
+    except (Absent, LibraryBroken) as error:
         raise (error if isinstance(why, Absent) else why) from error
 
 

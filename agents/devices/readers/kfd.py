@@ -6,14 +6,14 @@ MB/s).
 
 from __future__ import annotations
 
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.protocol import Link
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _XGMI = 11
 
 
-def links(host: Host) -> dict[str, tuple[Link, ...]]:
+def links(host: ProbedHost) -> dict[str, tuple[Link, ...]]:
     """The XGMI links of each GPU, both by PCI address; ``gbps`` is in GB/s."""
     nodes = {folder.name: folder for folder in (host.root / _NODES).glob("*") if folder.name.isdigit()}
     addresses = {name: _address(_properties(host, f"{_NODES}/{name}/properties")) for name in nodes}
@@ -33,7 +33,7 @@ def links(host: Host) -> dict[str, tuple[Link, ...]]:
     return found
 
 
-def _properties(host: Host, path: str) -> dict[str, int]:
+def _properties(host: ProbedHost, path: str) -> dict[str, int]:
     """Lines of a name and a number."""
     pairs = (line.split() for line in host.text(path).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}

@@ -27,11 +27,11 @@ for line in sys.stdin:
 """
 
 
-class NoAnswer(Exception):
+class ReaderSilent(Exception):
     """The reader did not answer in time, or ended; the text is a sentence."""
 
 
-class NothingToTell(NoAnswer):
+class NothingToTell(ReaderSilent):
     """There is such a library and it knows of no card: another source may."""
 
 
@@ -61,7 +61,7 @@ class VendorProcess:
         )
 
     def ask(self, question: str, deadline_s: float) -> dict[str, Any]:
-        """The reader's answer. Raises NoAnswer; never blocks longer than the deadline."""
+        """The reader's answer. Raises ReaderSilent; never blocks longer than the deadline."""
         if not self.is_running:
             self._process = self._start()
         process = self._process
@@ -75,19 +75,19 @@ class VendorProcess:
             while not received.endswith(b"\n"):
                 left = until - time.monotonic()
                 if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-                    raise NoAnswer(f"{self.library} did not answer within {deadline_s:g} s; is its driver wedged?")
+                    raise ReaderSilent(f"{self.library} did not answer within {deadline_s:g} s; is its driver wedged?")
                 piece = process.stdout.read(65536)
                 if not piece:
-                    raise NoAnswer(f"the process that asks {self.library} ended with {process.wait(1)}")
+                    raise ReaderSilent(f"the process that asks {self.library} ended with {process.wait(1)}")
                 received += piece
                 if len(received) > _MOST_BYTES:
-                    raise NoAnswer(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
+                    raise ReaderSilent(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
             answer = parse(received)
             if not isinstance(answer, dict):
-                raise NoAnswer(f"{self.library} answered with what is no object")
-        except (NoAnswer, OSError, ValueError, subprocess.TimeoutExpired) as error:
+                raise ReaderSilent(f"{self.library} answered with what is no object")
+        except (ReaderSilent, OSError, ValueError, subprocess.TimeoutExpired) as error:
             self.close()
-            raise error if isinstance(error, NoAnswer) else NoAnswer(f"{self.library}: {error}") from error
+            raise error if isinstance(error, ReaderSilent) else ReaderSilent(f"{self.library}: {error}") from error
         return answer
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from agents.devices.readers import nvml
 _MOST_PLACEMENTS = 32
 
 
-class Refused(Exception):
+class InstanceRefused(Exception):
     """What was asked cannot be; the text is a clause that says why."""
 
 
@@ -34,13 +34,13 @@ def answer(question: str) -> dict[str, Any]:
         try:
             word, card, profile, start, *own = question.split()
             if word != "make":
-                raise Refused(f"{word!r} is no question")
+                raise InstanceRefused(f"{word!r} is no question")
             handle = pynvml.nvmlDeviceGetHandleByUUID(card)
             return {**_make(pynvml, handle, profile, int(start), set(own), gone), "gone": gone}
         finally:
             # A handle that is held is in the way of a reset, and of whoever changes the mode of a card.
             pynvml.nvmlShutdown()
-    except Refused as error:
+    except InstanceRefused as error:
         return {"error": str(error), "gone": gone}
     except pynvml.NVMLError as error:
         return {"error": f"NVIDIA's driver answers: {error}", "gone": gone}
@@ -50,12 +50,12 @@ def _make(pynvml: Any, handle: Any, profile: str, start: int, own: set[str], gon
     facts = _profile(pynvml, handle, profile)
     place = _place(pynvml, handle, facts.id, start)
     if place is None:
-        raise Refused(f"no {profile} can begin at slot {start}")
+        raise InstanceRefused(f"no {profile} can begin at slot {start}")
     # What is in the way is looked for anew after each removal: handles may not outlive it.
     while (part := _in_the_way(pynvml, handle, place)) is not None:
         uuid = pynvml.nvmlDeviceGetUUID(part)
         if uuid not in own:
-            raise Refused(f"{uuid} is in the way, which this agent did not make")
+            raise InstanceRefused(f"{uuid} is in the way, which this agent did not make")
         there = nvml.placement(pynvml, handle, part)
         if there.start == place.start and nvml.profile_of(pynvml, part) == profile:
             return {"uuid": uuid, "size": int(there.size)}
@@ -64,14 +64,14 @@ def _make(pynvml: Any, handle: Any, profile: str, start: int, own: set[str], gon
     made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, facts.id, ctypes.byref(place))
     try:
         _fill(pynvml, made, facts.sliceCount)
-    except (Refused, pynvml.NVMLError):
+    except (InstanceRefused, pynvml.NVMLError):
         pynvml.nvmlGpuInstanceDestroy(made)
         raise
     number = pynvml.nvmlGpuInstanceGetInfo(made).id
     for part in nvml.instances(pynvml, handle):
         if pynvml.nvmlDeviceGetGpuInstanceId(part) == number:
             return {"uuid": pynvml.nvmlDeviceGetUUID(part), "size": int(place.size)}
-    raise Refused("the driver does not list what it made")
+    raise InstanceRefused("the driver does not list what it made")
 
 
 def _in_the_way(pynvml: Any, handle: Any, place: Any) -> Any:
@@ -79,7 +79,7 @@ def _in_the_way(pynvml: Any, handle: Any, place: Any) -> Any:
     for part in nvml.instances(pynvml, handle):
         there = nvml.placement(pynvml, handle, part)
         if there is None:
-            raise Refused("where its instances lie is told to root only")
+            raise InstanceRefused("where its instances lie is told to root only")
         if there.start < place.start + place.size and place.start < there.start + there.size:
             return part
     return None
@@ -91,7 +91,7 @@ def _profile(pynvml: Any, handle: Any, name: str) -> Any:
         found = nvml.optional(pynvml, ask)
         if found is not None and found.name.removeprefix("MIG ") == name:
             return found
-    raise Refused(f"the driver offers no profile {name} for this card")
+    raise InstanceRefused(f"the driver offers no profile {name} for this card")
 
 
 def _place(pynvml: Any, handle: Any, profile: int, start: int) -> Any:
@@ -111,7 +111,7 @@ def _fill(pynvml: Any, instance: Any, slices: int) -> None:
         if found is not None and found.sliceCount == slices:
             pynvml.nvmlGpuInstanceCreateComputeInstance(instance, found.id)
             return
-    raise Refused("the driver offers no compute profile for all of it")
+    raise InstanceRefused("the driver offers no compute profile for all of it")
 
 
 def _remove(pynvml: Any, handle: Any, part: Any) -> None:

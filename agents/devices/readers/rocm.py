@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from agents.decode import Undecodable, parse
-from agents.devices.card import MIB, Card, Unreadable, number, numeral, pci_address, positive, ratio, scaled
+from agents.devices.card import MIB, Card, UnreadableOutput, number, numeral, pci_address, positive, ratio, scaled
 from agents.devices.readers.table import whole
 
 _CARD = re.compile(r"card(\d+)")
@@ -17,18 +17,18 @@ def after_warnings(text: str) -> Any:
     lines = whole(text).splitlines()
     begin = next((i for i, line in enumerate(lines) if line.lstrip()[:1] in ("{", "[")), None)
     if begin is None:
-        raise Unreadable("its answer holds no JSON")
+        raise UnreadableOutput("its answer holds no JSON")
     try:
         return parse("\n".join(lines[begin:]))
     except Undecodable as error:
-        raise Unreadable(f"its JSON breaks off or is broken after line {begin + 1}: {error}") from error
+        raise UnreadableOutput(f"its JSON breaks off or is broken after line {begin + 1}: {error}") from error
 
 
 def cards(text: str) -> list[Card]:
     """Every ``cardN`` of the answer; what stands beside them, such as ``system``, tells of no card."""
     content = after_warnings(text)
     if not isinstance(content, dict):
-        raise Unreadable("its JSON is no mapping of cards")
+        raise UnreadableOutput("its JSON is no mapping of cards")
     found = []
     driver = _of(content.get("system") or {}, "driver version")
     for name, fields in content.items():
@@ -36,7 +36,7 @@ def cards(text: str) -> list[Card]:
         if match and isinstance(fields, dict):
             found.append(_card(numeral(match[1]), fields, driver))
     if not found:
-        raise Unreadable("its JSON names no card")
+        raise UnreadableOutput("its JSON names no card")
     return found
 
 

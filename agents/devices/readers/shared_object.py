@@ -27,7 +27,7 @@ class Absent(Exception):
     """The library is not on this host."""
 
 
-class Refused(Exception):
+class LibraryBroken(Exception):
     """The library is here and does not work; the text is a clause that says why."""
 
 
@@ -44,7 +44,7 @@ def cards_or_why(name: str, cards: Callable[[], list[dict[str, Any]]]) -> dict[s
         return {"cards": cards()}
     except Absent:
         return {"absent": True}
-    except Refused as error:
+    except LibraryBroken as error:
         return {"broken": f"{name}: {error}"}
 
 
@@ -52,14 +52,14 @@ class SharedObject:
     """One library. A function that it lacks, or that answers with another status than 0, tells nothing."""
 
     def __init__(self, names: Iterable[str], folders: Iterable[str] = ()) -> None:
-        """Raises Absent or Refused."""
+        """Raises Absent or LibraryBroken."""
         path = find(names, folders)
         if path is None:
             raise Absent
         try:
             self._library = ctypes.CDLL(path)
         except OSError as error:
-            raise Refused(f"{Path(path).name} cannot be loaded: {str(error)[:200]}") from error
+            raise LibraryBroken(f"{Path(path).name} cannot be loaded: {str(error)[:200]}") from error
         self.status = 0
 
     def call(self, name: str, *arguments: Any) -> bool:
@@ -73,9 +73,9 @@ class SharedObject:
         return self.status == 0
 
     def start(self, name: str, *arguments: Any) -> None:
-        """Call a function without which nothing works. Raises Refused."""
+        """Call a function without which nothing works. Raises LibraryBroken."""
         if not self.call(name, *arguments):
-            raise Refused(f"its function {name} {self.answered}")
+            raise LibraryBroken(f"its function {name} {self.answered}")
 
     @property
     def answered(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from agents.devices.card import Card
 from agents.devices.readers.table import devices, header, smi_card
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 
 Read = Callable[[list[str]], list[Card]]
 Questions = tuple[tuple[str, ...], ...]
@@ -39,19 +39,19 @@ class ToolSource:
     def thorough(self) -> bool:
         return self.sample_questions in ((), self.look_questions)
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         if self.tool.path(host.root) is None:
             return False
         return not self.pci_vendor or self.pci_vendor in host.pci_vendors()
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self.read_look(self._answers(host, self.look_questions, deadline_s))
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         read = self.read_sample or self.read_look
         return read(self._answers(host, self.sample_questions or self.look_questions, deadline_s))
 
-    def _answers(self, host: Host, questions: Questions, deadline_s: float) -> list[str]:
+    def _answers(self, host: ProbedHost, questions: Questions, deadline_s: float) -> list[str]:
         """The deadline holds for all questions together."""
         until = time.monotonic() + deadline_s
         return [self.tool.ask(question, max(0.05, until - time.monotonic()), host.root) for question in questions]

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agents.devices.card import Card, Unreadable
-from agents.devices.readers.library import NoAnswer, NothingToTell, VendorProcess
+from agents.devices.card import Card, UnreadableOutput
+from agents.devices.readers.library import NothingToTell, ReaderSilent, VendorProcess
 from agents.devices.readers.shared_object import find
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 
 _ABSENT_PAUSE_S = 600.0
 
 
 class LibrarySource:
-    """See :class:`agents.devices.cards.Source`. ``names`` and ``folders`` are the library's; it is asked only on a host
-    that has one and a device of its vendor. ``card`` makes one of what the reader told of it.
+    """See :class:`agents.devices.cards.CardSource`. ``names`` and ``folders`` are the library's; it is asked only on a
+    host that has one and a device of its vendor. ``card`` makes one of what the reader told of it.
 
     The reader tells ``cards``, or ``absent``, or in ``broken`` what is wrong.
     """
@@ -29,7 +29,7 @@ class LibrarySource:
         name: str,
         module: str,
         names: tuple[str, ...],
-        card: Callable[[dict[str, Any], Host], Card],
+        card: Callable[[dict[str, Any], ProbedHost], Card],
         *,
         pci_vendor: str,
         folders: tuple[str, ...] = (),
@@ -40,29 +40,29 @@ class LibrarySource:
         self._card = card
         self._absent_until = 0.0
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         if time.monotonic() < self._absent_until or find(self.names, self.folders, host.root) is None:
             return False
         return self.pci_vendor in host.pci_vendors()
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self._cards("look", host, deadline_s)
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self._cards("sample", host, deadline_s)
 
-    def _cards(self, question: str, host: Host, deadline_s: float) -> list[Card]:
+    def _cards(self, question: str, host: ProbedHost, deadline_s: float) -> list[Card]:
         told = self.reader.ask(question, deadline_s)
         if broken := told.get("broken"):
             self.reader.close()
-            raise NoAnswer(str(broken)[:300])
+            raise ReaderSilent(str(broken)[:300])
         cards = told.get("cards")
         if told.get("absent") or not cards:
             self.reader.close()
             self._absent_until = time.monotonic() + _ABSENT_PAUSE_S
             raise NothingToTell(f"{self.name} knows of no card")
         if not isinstance(cards, list):
-            raise Unreadable("its answer is no list of cards")
+            raise UnreadableOutput("its answer is no list of cards")
         return [self._card(card, host) for card in cards]
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 
-from agents.devices.card import MIB, Card, Unreadable, number, numeral, pci_address, positive, ratio, scaled
+from agents.devices.card import MIB, Card, UnreadableOutput, number, numeral, pci_address, positive, ratio, scaled
 
 Row = list[str]
 _RULE = re.compile(r"[\s|+=\-]*[+=\-]{3}[\s|+=\-]*")
@@ -20,16 +20,16 @@ _PAIR = r"(\d+)\s*(?:MiB)?\s*/\s*(\d+)\s*MiB"
 
 
 def whole(text: str) -> str:
-    """The text, unless it was cut off. Raises Unreadable: half a table would make the other half look lost."""
+    """The text, unless it was cut off. Raises UnreadableOutput: half a table would make the other half look lost."""
     if not text.endswith("\n"):
-        raise Unreadable("its answer ends in the middle of a line")
+        raise UnreadableOutput("its answer ends in the middle of a line")
     return text
 
 
 def records(text: str) -> list[list[Row]]:
     """The rows between each two rules of the first table; the tables of processes below it are left out.
 
-    Raises Unreadable where the table does not end with a rule.
+    Raises UnreadableOutput where the table does not end with a rule.
     """
     found: list[list[Row]] = []
     open_rows: list[Row] = []
@@ -44,15 +44,15 @@ def records(text: str) -> list[list[Row]]:
         elif line.startswith("|"):
             open_rows.append([cell.strip() for cell in line.strip("|").split("|")])
     if open_rows:
-        raise Unreadable("its table breaks off")
+        raise UnreadableOutput("its table breaks off")
     return found
 
 
 def devices(text: str) -> list[list[Row]]:
-    """The records that begin with a number. Raises Unreadable where there is none."""
+    """The records that begin with a number. Raises UnreadableOutput where there is none."""
     found = [record for record in records(text) if re.match(r"\d+\s", record[0][0] + " ") and len(record) > 1]
     if not found:
-        raise Unreadable("its answer has no table of devices")
+        raise UnreadableOutput("its answer has no table of devices")
     return found
 
 
@@ -66,10 +66,10 @@ def smi_card(record: list[Row]) -> Card:
     """A card of a table in the manner of nvidia-smi: name and bus above, temperature, power, memory and use below."""
     first, second = record[0], record[1]
     if len(first) < 3 or len(second) < 3:
-        raise Unreadable(f"its row {' | '.join(first)!r} has too few columns")
+        raise UnreadableOutput(f"its row {' | '.join(first)!r} has too few columns")
     named = _NAMED.fullmatch(first[0])
     if named is None:
-        raise Unreadable(f"its row {first[0]!r} names no device")
+        raise UnreadableOutput(f"its row {first[0]!r} names no device")
     used, total = pair(second[1])
     return Card(
         index=numeral(named[1]),
@@ -105,15 +105,15 @@ def _use(*cells: str) -> float | None:
 def query(text: str) -> list[dict[str, str]]:
     """Lines of comma-separated values by their header, in lower case and without units: ``memory.total [MiB]``.
 
-    Raises Unreadable where a line has not as many fields as the header.
+    Raises UnreadableOutput where a line has not as many fields as the header.
     """
     lines = [line for line in whole(text).splitlines() if line.strip()]
     rows = [[field.strip() for field in row] for row in csv.reader(lines)]
     if len(rows) < 2:
-        raise Unreadable("its answer has a header at most")
+        raise UnreadableOutput("its answer has a header at most")
     names = [re.sub(r"\s*\[.*", "", name).lower() for name in rows[0]]
     if any(len(row) != len(names) for row in rows[1:]):
-        raise Unreadable("a line of its answer has not as many fields as its header")
+        raise UnreadableOutput("a line of its answer has not as many fields as its header")
     return [dict(zip(names, row, strict=True)) for row in rows[1:]]
 
 
@@ -121,7 +121,7 @@ def queried_card(row: dict[str, str]) -> Card:
     """A card of a ``--query-gpu`` answer; memory is in MiB, as these tools print it."""
     index = positive(row.get("index"))
     if index is None:
-        raise Unreadable("a line of its answer has no index")
+        raise UnreadableOutput("a line of its answer has no index")
     return Card(
         index=int(index),
         model=row.get("name", ""),

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import ReaderSilent
 
 CAP_BYTES = 4 << 20
 
@@ -35,10 +35,10 @@ class Tool:
         return shutil.which(self.name, path=os.pathsep.join(str(root / folder.lstrip("/")) for folder in self.folders))
 
     def ask(self, arguments: tuple[str, ...], deadline_s: float, root: Path = Path("/")) -> str:
-        """What the command prints. Raises NoAnswer, with a sentence, when it is silent, endless, late or absent."""
+        """What the command prints. Raises ReaderSilent, with a sentence, when it is silent, endless, late or absent."""
         path = self.path(root)
         if path is None:
-            raise NoAnswer(f"{self.name} is not installed")
+            raise ReaderSilent(f"{self.name} is not installed")
         shown = " ".join((self.name, *arguments))
         try:
             process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Tool:
                 cwd=self.cwd,
             )
         except OSError as error:
-            raise NoAnswer(f"{self.name} could not be started: {error.strerror}") from error
+            raise ReaderSilent(f"{self.name} could not be started: {error.strerror}") from error
         patience_s = 0.0
         try:
             printed = _read(process, shown, time.monotonic() + deadline_s, deadline_s)
@@ -59,7 +59,7 @@ class Tool:
         finally:
             code = _end(process, patience_s)
         if not printed.strip():
-            raise NoAnswer(f"`{shown}` printed nothing and ended with {code}")
+            raise ReaderSilent(f"`{shown}` printed nothing and ended with {code}")
         return printed.decode(errors="replace")
 
 
@@ -70,13 +70,13 @@ def _read(process: subprocess.Popen[bytes], shown: str, until: float, deadline_s
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([pipe], [], [], left)[0]:
-            raise NoAnswer(f"`{shown}` did not answer within {deadline_s:g} s; is the driver wedged?")
+            raise ReaderSilent(f"`{shown}` did not answer within {deadline_s:g} s; is the driver wedged?")
         piece = os.read(pipe, 1 << 16)
         if not piece:
             return bytes(printed)
         printed += piece
         if len(printed) > CAP_BYTES:
-            raise NoAnswer(f"`{shown}` printed more than {CAP_BYTES >> 20} MiB; it was stopped")
+            raise ReaderSilent(f"`{shown}` printed more than {CAP_BYTES >> 20} MiB; it was stopped")
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> str:

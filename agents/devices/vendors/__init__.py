@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ProbedHost:
     """Where a probe looks. ``name`` is the agent's: two agents of one machine have different devices.
 
     ``commands`` are the administrator's own probes. ``instances`` makes partitions, where this agent may.
@@ -100,7 +100,7 @@ class Probe(Protocol):
         """Give everything back. Called once."""
 
 
-def discover(host: Host) -> dict[str, Probe]:
+def discover(host: ProbedHost) -> dict[str, Probe]:
     """Every probe of this folder that looks at real hardware, by the name of its module or by its own."""
     found: dict[str, Probe] = {}
     for entry in sorted(pkgutil.iter_modules(__path__), key=lambda entry: entry.name):

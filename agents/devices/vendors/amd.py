@@ -15,7 +15,7 @@ from agents.devices.card import (
     MIB,
     Card,
     Condition,
-    Unreadable,
+    UnreadableOutput,
     memory_errors,
     narrow_link,
     number,
@@ -31,7 +31,7 @@ from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "amd"
@@ -49,7 +49,7 @@ _ROCM_SMI = (
 )
 
 
-def library_card(told: dict[str, Any], host: Host) -> Card:
+def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
     """A card as the reader of the library tells it; the number that names it is the kernel's to tell."""
     if error := told.get("error"):
         broken = Condition("AMD_SMI_ERROR", "UNHEALTHY", str(error)[:200])
@@ -138,10 +138,10 @@ def _entries(text: str) -> list[dict[str, Any]]:
     if isinstance(content, dict):
         content = content.get("gpu_data")
     if not isinstance(content, list):
-        raise Unreadable("its JSON is no list of GPUs")
+        raise UnreadableOutput("its JSON is no list of GPUs")
     entries = [entry for entry in content if isinstance(entry, dict) and positive(entry.get("gpu")) is not None]
     if not entries:
-        raise Unreadable("its JSON names no GPU")
+        raise UnreadableOutput("its JSON names no GPU")
     return entries
 
 
@@ -172,7 +172,7 @@ def _sections(text: str) -> list[dict[str, Any]]:
             within.setdefault(name.lower(), inner)
             open_sections.append((depth, inner))
     if not entries:
-        raise Unreadable("its answer names no GPU")
+        raise UnreadableOutput("its answer names no GPU")
     return entries
 
 
@@ -229,35 +229,35 @@ def _metric_card(entry: dict[str, Any]) -> Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Sysfs:
+class AmdSysfs:
     """What the kernel's driver amdgpu shows below ``/sys/class/drm``; costs a few file reads and needs no tool."""
 
     name: str = "the kernel's amdgpu driver"
     thorough: bool = True
     period_s: float = 1.0
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         return any(self._folders(host))
 
     @staticmethod
-    def _folders(host: Host) -> list[Path]:
+    def _folders(host: ProbedHost) -> list[Path]:
         cards = (host.root / "sys/class/drm").glob("card[0-9]*")
         found = [card / "device" for card in cards if card.name[4:].isdigit()]
         return sorted(
             (folder for folder in found if (folder / "mem_info_vram_total").exists()), key=lambda path: path.resolve()
         )
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return [_sysfs_card(host, index, folder) for index, folder in enumerate(self._folders(host))]
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
+def _sysfs_card(host: ProbedHost, index: int, folder: Path) -> Card:
     sensors = next(iter(sorted(folder.glob("hwmon/hwmon*"))), folder)
 
     def text(name: str) -> str:
@@ -285,7 +285,7 @@ def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
     )
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     library = LibrarySource(
         LIBRARY,
         "agents.devices.readers.amdsmi",
@@ -298,4 +298,4 @@ def probe(host: Host) -> CardProbe:
         Tool("amd-smi", _ROCM), (_STATIC, _METRIC), join, (_METRIC,), lambda answers: read_metric(answers[0])
     )
     rocm_smi = ToolSource(Tool("rocm-smi", _ROCM), (_ROCM_SMI,), lambda answers: rocm.cards(answers[0]))
-    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (library, amd_smi, rocm_smi, Sysfs()))
+    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (library, amd_smi, rocm_smi, AmdSysfs()))

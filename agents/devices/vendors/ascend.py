@@ -19,7 +19,7 @@ from agents.devices.card import (
     Condition,
     Health,
     Process,
-    Unreadable,
+    UnreadableOutput,
     memory_errors,
     number,
     numeral,
@@ -30,12 +30,12 @@ from agents.devices.card import (
 )
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers import dcmi
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import ReaderSilent
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import Row, devices, header
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 from agents.protocol import Division, Link, Partition
 
@@ -62,7 +62,7 @@ def parse(text: str) -> list[Card]:
     rows: list[tuple[Row, Row]] = []
     for record in devices(text):
         if len(record) % 2:
-            raise Unreadable("a row of its table is missing")
+            raise UnreadableOutput("a row of its table is missing")
         rows += [(record[at], record[at + 1]) for at in range(0, len(record), 2)]
     return [_card(index, *pair, hbm, version, processes) for index, pair in enumerate(rows)]
 
@@ -75,7 +75,7 @@ def _card(
     power, temperature = (*above[2].split(), "", "")[:2]
     amounts = _AMOUNT.findall(below[2])
     if not amounts or not npu.isdigit() or not chip.isdigit():
-        raise Unreadable(f"its row {' | '.join(below)!r} tells no memory")
+        raise UnreadableOutput(f"its row {' | '.join(below)!r} tells no memory")
     # The first number of the cell is the use of the AI cores; memory follows, HBM last.
     used, total = amounts[-1] if hbm else amounts[0]
     return Card(
@@ -137,11 +137,11 @@ class NpuSmi(ToolSource):
     """``npu-smi info``, of each chip how it is divided, and how near they stand: that seldom changes and costs a
     process each."""
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         until = time.monotonic() + deadline_s
         return self.completed(super().look(host, deadline_s), host, until)
 
-    def completed(self, cards: list[Card], host: Host, until: float) -> list[Card]:
+    def completed(self, cards: list[Card], host: ProbedHost, until: float) -> list[Card]:
         """The cards with how they are divided and how near they stand, as far as the time allows."""
         cards = [replace(card, division=self._division(card, host, until)) for card in cards]
         # Asked last: where time runs out, links are missing and nothing else.
@@ -151,18 +151,18 @@ class NpuSmi(ToolSource):
             return cards
         return [replace(card, links=links[card.index]) for card in cards]
 
-    def _links(self, host: Host, until: float) -> list[tuple[Link, ...]]:
+    def _links(self, host: ProbedHost, until: float) -> list[tuple[Link, ...]]:
         try:
             text = self.tool.ask(("info", "-t", "topo"), max(0.05, until - time.monotonic()), host.root)
-        except NoAnswer:
+        except ReaderSilent:
             return []  # older releases do not know the question
         return parse_topology(text)
 
-    def _division(self, card: Card, host: Host, until: float) -> Division | None:
+    def _division(self, card: Card, host: ProbedHost, until: float) -> Division | None:
         question = ("info", "-t", "info-vnpu", "-i", card.attributes["npu"], "-c", card.attributes["chip"])
         try:
             return parse_vnpus(self.tool.ask(question, max(0.05, until - time.monotonic()), host.root))
-        except NoAnswer:
+        except ReaderSilent:
             return None  # many releases and chips know no vNPU
 
 
@@ -174,13 +174,13 @@ class Dcmi(LibrarySource):
         super().__init__(LIBRARY, module, dcmi.NAMES, library_card, pci_vendor=PCI_VENDOR, folders=dcmi.FOLDERS)
         self.npu_smi = npu_smi
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         until = time.monotonic() + deadline_s
         cards = super().look(host, deadline_s)
         return self.npu_smi.completed(cards, host, until) if self.npu_smi.present(host) else cards
 
 
-def library_card(told: dict[str, Any], host: Host) -> Card:
+def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
     """A chip as the reader of DCMI tells it."""
     attributes = {"npu": str(int(told["card"])), "chip": str(int(told["chip"]))}
     if error := told.get("error"):
@@ -217,7 +217,7 @@ def _alarm(health: object) -> tuple[Condition, ...]:
     return (Condition("NPU_HEALTH", "DEGRADED" if level == 1 else "UNHEALTHY", f"DCMI calls its health {word}"),)
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("npu-smi", ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin"))
     source = NpuSmi(tool, (("info",),), lambda answers: parse(answers[0]))
     return CardProbe(host, Maker(VENDOR, "npu"), (Dcmi(source), source))

@@ -10,7 +10,7 @@ from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import queried_card, query
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "biren"
@@ -27,7 +27,7 @@ def parse(text: str) -> list[Card]:
     return [queried_card(row) for row in query(text)]
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("brsmi", ("/usr/local/birensupa/bin", "/usr/bin"))
     question = ("gpu", f"--query-gpu={','.join(FIELDS)}", "--format=csv")
     return CardProbe(host, Maker(VENDOR, "gpu"), (ToolSource(tool, (question,), lambda answers: parse(answers[0])),))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from agents.devices.card import Card, Unreadable
+from agents.devices.card import Card, UnreadableOutput
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import devices, header, smi_card
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "cambricon"
@@ -29,7 +29,7 @@ def parse(text: str) -> list[Card]:
     for record in devices(text):
         named = _NAMED.fullmatch(record[0][0])
         if named is None:
-            raise Unreadable(f"its row {record[0][0]!r} names no device")
+            raise UnreadableOutput(f"its row {record[0][0]!r} names no device")
         # Version 4 tells the driver in each row, where version 5 has the bus.
         own = re.search(r"\bv[\d.]+", record[0][1])
         version = (own[0] if own else driver).removeprefix("v")
@@ -38,6 +38,6 @@ def parse(text: str) -> list[Card]:
     return cards
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     source = ToolSource(Tool("cnmon", ("/usr/bin", "/usr/local/neuware/bin")), ((),), lambda answers: parse(answers[0]))
     return CardProbe(host, Maker(VENDOR, "npu"), (source,))

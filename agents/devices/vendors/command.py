@@ -14,12 +14,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from agents.decode import Shape, Undecodable
+from agents.decode import BoundedDecoder, Undecodable
 from agents.devices import visible
-from agents.devices.card import Card, Condition, Process, Unreadable
+from agents.devices.card import Card, Condition, Process, UnreadableOutput
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host, Probe
+from agents.devices.vendors import Probe, ProbedHost
 from agents.devices.visible import Visible
 from agents.protocol import Name, Rate, Text
 
@@ -71,7 +71,7 @@ class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: Annotated[list[Listed], msgspec.Meta(max_length=256)]
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VisibleDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which variables tell the vendor's runtime the devices that a stage may use."""
 
     vendor: Word
@@ -87,7 +87,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: Annotated[list[Word], msgspec.Meta(min_length=1)]
     timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 5.0
     every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 5.0
-    visible: Shown | None = None
+    visible: VisibleDevices | None = None
 
 
 class Commands(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +96,7 @@ class Commands(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: list[Command] = msgspec.field(default_factory=list)
 
 
-_listings = Shape[Listing](Listing)
+_listings = BoundedDecoder[Listing](Listing)
 
 
 def read_commands(path: Path) -> tuple[Command, ...]:
@@ -116,23 +116,23 @@ def read_commands(path: Path) -> tuple[Command, ...]:
 
 
 def parse(text: str) -> list[Card]:
-    """The devices that a command printed. Raises Unreadable with the field that does not fit."""
+    """The devices that a command printed. Raises UnreadableOutput with the field that does not fit."""
     try:
         listing = _listings.read(text)
     except Undecodable as error:
         if isinstance(error.__cause__, msgspec.ValidationError):
-            raise Unreadable(f"its output is refused at {_field(error.__cause__)}") from error
-        raise Unreadable(f"its output is no JSON: {error}") from error
+            raise UnreadableOutput(f"its output is refused at {_field(error.__cause__)}") from error
+        raise UnreadableOutput(f"its output is no JSON: {error}") from error
     for name, places in (
         ("uuid", [device.uuid for device in listing.devices]),
         ("index", [(device.kind, device.vendor, device.index) for device in listing.devices]),
     ):
         at = next((at for at, place in enumerate(places) if place in places[:at]), None)
         if at is not None:
-            raise Unreadable(f"its output is refused at devices[{at}].{name}: another device has the same")
+            raise UnreadableOutput(f"its output is refused at devices[{at}].{name}: another device has the same")
     for at, device in enumerate(listing.devices):
         if device.kind == "cpu":
-            raise Unreadable(f"its output is refused at devices[{at}].kind: the agent finds the CPU itself")
+            raise UnreadableOutput(f"its output is refused at devices[{at}].kind: the agent finds the CPU itself")
     return [_card(device) for device in listing.devices]
 
 
@@ -170,7 +170,7 @@ def _card(device: Listed) -> Card:
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """See :class:`agents.devices.cards.Source`: the command tells everything each time."""
+    """See :class:`agents.devices.cards.CardSource`: the command tells everything each time."""
 
     command: Command
     thorough: bool = True
@@ -183,21 +183,21 @@ class CommandSource:
     def period_s(self) -> float:
         return self.command.every_s
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         return True
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         program, *arguments = self.command.run
         return parse(Tool(program, cwd=None).ask(tuple(arguments), min(deadline_s, self.command.timeout_s)))
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
         """Nothing is held: each question is a process of its own."""
 
 
-def probes(host: Host) -> dict[str, Probe]:
+def probes(host: ProbedHost) -> dict[str, Probe]:
     """A probe per command of the host, by its name."""
     found: dict[str, Probe] = {}
     for command in host.commands:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from agents.devices.readers.rapl import Rapl
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
 
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon", "0x41": "arm", "0x48": "huawei"}
@@ -22,7 +22,7 @@ class CpuProbe:
     prompt = True
     period_s = 1.0
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ProbedHost) -> None:
         self.host = host
         self.root = host.root
         self._nodes: dict[str, list[int]] = {}
@@ -208,5 +208,5 @@ def _mem_total(text: str) -> int:
     return 0
 
 
-def probe(host: Host) -> CpuProbe:
+def probe(host: ProbedHost) -> CpuProbe:
     return CpuProbe(host)

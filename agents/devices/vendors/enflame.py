@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import re
 
-from agents.devices.card import MIB, Card, Condition, Unreadable, narrow_link, number, numeral, positive, ratio, scaled
+from agents.devices.card import (
+    MIB,
+    Card,
+    Condition,
+    UnreadableOutput,
+    narrow_link,
+    number,
+    numeral,
+    positive,
+    ratio,
+    scaled,
+)
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "enflame"
@@ -26,7 +37,7 @@ def parse(text: str) -> list[Card]:
     parts = re.split(r"^DEV ID\s+(\d+)\s*$", whole(text), flags=re.MULTILINE)
     cards = [_card(numeral(parts[at]), parts[at + 1]) for at in range(1, len(parts), 2)]
     if not cards:
-        raise Unreadable("its answer names no device")
+        raise UnreadableOutput("its answer names no device")
     return cards
 
 
@@ -62,6 +73,6 @@ def _pci(told: dict[str, str]) -> str | None:
     return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     source = ToolSource(Tool("efsmi", ("/usr/bin",)), (("-q",),), lambda answers: parse(answers[0]))
     return CardProbe(host, Maker(VENDOR, "npu"), (source,))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agents.devices.card import Card, Unreadable, positive
+from agents.devices.card import Card, UnreadableOutput, positive
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource, smi_cards, with_attributes
 from agents.devices.readers.table import queried_card, query
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "habana"
@@ -41,11 +41,11 @@ def parse(text: str) -> list[Card]:
     if text.lstrip().startswith(("+", "|")):
         return smi_cards(text)
     if "," not in text:
-        raise Unreadable("its answer is neither its table nor lines of values")
+        raise UnreadableOutput("its answer is neither its table nor lines of values")
     return parse_query(text)
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("hl-smi", ("/usr/bin", "/opt/habanalabs/bin"))
     queried = ToolSource(
         tool, (("-Q", ",".join(FIELDS), "-f", "csv,noheader,nounits"),), lambda answers: parse(answers[0])

@@ -5,13 +5,13 @@ Format: ``hy-smi --json`` as several published exporters read it, else the table
 
 from __future__ import annotations
 
-from agents.devices.card import Card, Unreadable, number, numeral, positive, ratio
+from agents.devices.card import Card, UnreadableOutput, number, numeral, positive, ratio
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers import rocm
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "hygon"
@@ -28,10 +28,10 @@ def parse_table(text: str) -> list[Card]:
     lines = [line.split() for line in whole(text).splitlines() if line.strip() and "=" not in line]
     names = next((line for line in lines if line[0] in ("HCU", "DCU")), None)
     if names is None:
-        raise Unreadable("its answer has no table of devices")
+        raise UnreadableOutput("its answer has no table of devices")
     rows = [dict(zip(names, line, strict=False)) for line in lines if line[0].isdigit() and len(line) == len(names)]
     if not rows:
-        raise Unreadable("its table is empty")
+        raise UnreadableOutput("its table is empty")
     return [
         Card(
             index=numeral(row[names[0]]),
@@ -44,7 +44,7 @@ def parse_table(text: str) -> list[Card]:
     ]
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("hy-smi", ("/opt/hyhal/bin", "/opt/dtk/bin", "/usr/local/hyhal/bin"))
     queried = ToolSource(tool, (_QUESTION,), lambda answers: rocm.cards(answers[0]))
     table = ToolSource(tool, ((),), lambda answers: parse_table(answers[0]))

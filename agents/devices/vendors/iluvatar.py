@@ -12,7 +12,7 @@ from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource, smi_cards
 from agents.devices.readers.table import query
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "iluvatar"
@@ -26,7 +26,7 @@ def parse(answers: list[str]) -> list[Card]:
     return [replace(card, uuid=uuids.get(str(card.index), "")) for card in smi_cards(answers[0])]
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("ixsmi", ("/usr/local/corex/bin",))
     source = ToolSource(tool, ((), ("--query-gpu=index,uuid", "--format=csv")), parse, ((),), parse)
     return CardProbe(host, Maker(VENDOR, "gpu"), (source,))

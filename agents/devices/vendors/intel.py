@@ -16,7 +16,7 @@ from agents.devices.card import (
     Card,
     Condition,
     Health,
-    Unreadable,
+    UnreadableOutput,
     narrow_link,
     number,
     pci_address,
@@ -30,7 +30,7 @@ from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "intel"
@@ -56,7 +56,7 @@ _MEMORY: dict[int, tuple[Health, str]] = {
 _DUMP = ("dump", "-d", "-1", "-m", "0,1,2,3,4,5,18", "-n", "1")
 
 
-def sysman_card(told: dict[str, Any], host: Host) -> Card:
+def sysman_card(told: dict[str, Any], host: ProbedHost) -> Card:
     """A card as the reader of Level Zero tells it."""
     if error := told.get("error"):
         broken = Condition("LEVEL_ZERO_ERROR", "UNHEALTHY", str(error)[:200])
@@ -107,10 +107,10 @@ def parse_discovery(text: str) -> list[Card]:
     content = rocm.after_warnings(text)
     listed = content.get("device_list") if isinstance(content, dict) else None
     if not isinstance(listed, list):
-        raise Unreadable("its JSON has no device_list")
+        raise UnreadableOutput("its JSON has no device_list")
     cards = [_listed(entry) for entry in listed if isinstance(entry, dict) and _is_gpu(entry)]
     if not cards:
-        raise Unreadable("its JSON names no GPU")
+        raise UnreadableOutput("its JSON names no GPU")
     return cards
 
 
@@ -122,7 +122,7 @@ def _is_gpu(entry: dict[str, Any]) -> bool:
 def _listed(entry: dict[str, Any]) -> Card:
     index = positive(entry.get("device_id"))
     if index is None:
-        raise Unreadable("an entry of its device_list has no device_id")
+        raise UnreadableOutput("an entry of its device_list has no device_id")
     return Card(
         index=int(index),
         model=str(entry.get("device_name") or ""),
@@ -139,12 +139,12 @@ def parse_dump(text: str) -> list[Card]:
     rows = [[field.strip() for field in row] for row in csv.reader(whole(text).splitlines()) if row]
     begin = next((at for at, row in enumerate(rows) if "DeviceId" in row), None)
     if begin is None or begin + 1 == len(rows):
-        raise Unreadable("its dump has no line below its header")
+        raise UnreadableOutput("its dump has no line below its header")
     names = rows[begin]
     newest: dict[int, Card] = {}
     for row in rows[begin + 1 :]:
         if len(row) != len(names):
-            raise Unreadable("a line of its dump has not as many fields as its header")
+            raise UnreadableOutput("a line of its dump has not as many fields as its header")
         card = _dumped(dict(zip(names, row, strict=True)))
         newest[card.index] = card
     return [newest[index] for index in sorted(newest)]
@@ -153,7 +153,7 @@ def parse_dump(text: str) -> list[Card]:
 def _dumped(row: dict[str, str]) -> Card:
     index = positive(row["DeviceId"])
     if index is None:
-        raise Unreadable("a line of its dump has no DeviceId")
+        raise UnreadableOutput("a line of its dump has no DeviceId")
     clock = positive(row.get("GPU Frequency (MHz)"))
     return Card(
         index=int(index),
@@ -185,29 +185,29 @@ def join(answers: list[str]) -> list[Card]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sysfs:
+class IntelSysfs:
     """Cards with memory of their own below ``/sys/class/drm``: graphics in a CPU are no accelerators."""
 
     name: str = "the kernel's i915 driver"
     thorough: bool = True
     period_s: float = 1.0
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         return bool(self._folders(host))
 
     @staticmethod
-    def _folders(host: Host) -> list[Path]:
+    def _folders(host: ProbedHost) -> list[Path]:
         cards = [card for card in (host.root / "sys/class/drm").glob("card[0-9]*") if card.name[4:].isdigit()]
         mine = [card for card in cards if host.text(card / "device/vendor") == PCI_VENDOR]
         return sorted(
             (card for card in mine if (card / "lmem_total_bytes").exists()), key=lambda card: int(card.name[4:])
         )
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return [self._card(host, index, folder) for index, folder in enumerate(self._folders(host))]
 
     @staticmethod
-    def _card(host: Host, index: int, folder: Path) -> Card:
+    def _card(host: ProbedHost, index: int, folder: Path) -> Card:
         total, free = (scaled(host.text(folder / f"lmem_{what}_bytes"), 1) for what in ("total", "avail"))
         clock = positive(host.text(folder / "gt_act_freq_mhz"))
         return Card(
@@ -219,14 +219,14 @@ class Sysfs:
             clock_hz=clock * 1e6 if clock is not None else None,
         )
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     questions = (("discovery", "-j"), _DUMP)
     xpu_smi = ToolSource(
         Tool("xpu-smi"), questions, join, (_DUMP,), lambda answers: parse_dump(answers[0]), pci_vendor=PCI_VENDOR
@@ -234,4 +234,4 @@ def probe(host: Host) -> CardProbe:
     sysman = LibrarySource(
         LIBRARY, "agents.devices.readers.levelzero", levelzero.NAMES, sysman_card, pci_vendor=PCI_VENDOR
     )
-    return CardProbe(host, Maker(VENDOR, "gpu"), (sysman, xpu_smi, Sysfs()))
+    return CardProbe(host, Maker(VENDOR, "gpu"), (sysman, xpu_smi, IntelSysfs()))

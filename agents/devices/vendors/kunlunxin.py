@@ -8,7 +8,7 @@ from __future__ import annotations
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource, smi_cards
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "kunlunxin"
@@ -17,7 +17,7 @@ PCI_VENDOR = "0x1d22"
 VISIBLE = Visible(("XPU_VISIBLE_DEVICES",), spares=("CUDA_VISIBLE_DEVICES",))
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     sources = [
         ToolSource(Tool(name, ("/usr/local/xpu/bin",)), ((),), lambda answers: smi_cards(answers[0]), pci_vendor=vendor)
         for name, vendor in (("xpu_smi", ""), ("xpu-smi", PCI_VENDOR))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from agents.devices.card import Card, Condition, Unreadable, numeral
+from agents.devices.card import Card, Condition, UnreadableOutput, numeral
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource, with_attributes
 from agents.devices.readers.table import devices, header, smi_card, whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "metax"
@@ -39,7 +39,7 @@ def parse_list(text: str) -> dict[int, str]:
     """The uuid of each card of ``mx-smi -L``."""
     found = {numeral(row[1]): row[5] for row in _LISTED.finditer(whole(text))}
     if not found:
-        raise Unreadable("its list names no GPU")
+        raise UnreadableOutput("its list names no GPU")
     return found
 
 
@@ -49,7 +49,7 @@ def parse(answers: list[str]) -> list[Card]:
     return [replace(card, uuid=uuids.get(card.index, "")) for card in parse_table(answers[0])]
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = Tool("mx-smi", ("/opt/mxdriver/bin", "/opt/maca/bin"))
     source = ToolSource(tool, ((), ("-L",)), parse, ((),), parse)
     return CardProbe(host, Maker(VENDOR, "gpu"), (source,))

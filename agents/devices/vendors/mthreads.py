@@ -12,7 +12,7 @@ from agents.devices.card import (
     MIB,
     Card,
     Condition,
-    Unreadable,
+    UnreadableOutput,
     narrow_link,
     number,
     numeral,
@@ -27,7 +27,7 @@ from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "mthreads"
@@ -39,7 +39,7 @@ _FIRST = re.compile(r"(\d+)\s+(\S.*?)\s*\|\s*(\S+)\s*\|\s*(\S+)\s+(\d+)\s*MiB\s*
 _SECOND = re.compile(r"(\d+)x\s*\(\s*(\d+)x\s*\)\s*\|\s*(\S+)")
 
 
-def library_card(told: dict[str, Any], host: Host) -> Card:
+def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
     """A card as the reader of MTML tells it; its link's width is the kernel's to tell."""
     if error := told.get("error"):
         broken = Condition("MTML_ERROR", "UNHEALTHY", str(error)[:200])
@@ -69,7 +69,7 @@ def parse(text: str) -> list[Card]:
     """Each device has a line with its name and memory, and below it one with the link's width and the temperature."""
     lines = [line.strip() for line in whole(text).splitlines() if line.strip()]
     if not lines or set(lines[-1]) - set("+-="):
-        raise Unreadable("its table breaks off")
+        raise UnreadableOutput("its table breaks off")
     driver = re.search(r"Driver Version:\s*(\S+)", text[:2000])
     cards = []
     for at, line in enumerate(lines[:-1]):
@@ -78,7 +78,7 @@ def parse(text: str) -> list[Card]:
             continue
         second = _SECOND.search(lines[at + 1])
         if second is None:
-            raise Unreadable(f"the line after device {first[1]} tells no link and no temperature")
+            raise UnreadableOutput(f"the line after device {first[1]} tells no link and no temperature")
         cards.append(
             Card(
                 index=numeral(first[1]),
@@ -93,11 +93,11 @@ def parse(text: str) -> list[Card]:
             )
         )
     if not cards:
-        raise Unreadable("its table has no device")
+        raise UnreadableOutput("its table has no device")
     return cards
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     source = ToolSource(Tool("mthreads-gmi", ("/usr/bin",)), ((),), lambda answers: parse(answers[0]))
     library = LibrarySource(
         LIBRARY,

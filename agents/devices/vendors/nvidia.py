@@ -8,8 +8,8 @@ from typing import Any
 
 from agents.devices.card import Card, Condition, Process, narrow_link, pci_address, slow_link
 from agents.devices.cards import DEADLINE_S, CardProbe, Maker
-from agents.devices.readers.library import NoAnswer, VendorProcess
-from agents.devices.vendors import Host
+from agents.devices.readers.library import ReaderSilent, VendorProcess
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 from agents.devices.xid import HOLD_S, RECOVERY_CHANGED, condition, recovery
 from agents.protocol import DeviceClaim, DeviceSample, Division, Link, Partition
@@ -54,7 +54,7 @@ _SELDOM = (
 
 
 class NvmlSource:
-    """See :class:`agents.devices.cards.Source`. Keeps what a single answer does not repeat: faults, and who uses a
+    """See :class:`agents.devices.cards.CardSource`. Keeps what a single answer does not repeat: faults, and who uses a
     card."""
 
     name = LIBRARY
@@ -87,27 +87,27 @@ class NvmlSource:
         """Note that a stage holds a card."""
         self._used_at = time.monotonic()
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         return time.monotonic() >= self._absent_until
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self._cards("look", host, deadline_s)
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         due = time.monotonic() - self._whole_at >= WHOLE_EVERY_S
         return self._cards("sample all" if due else "sample", host, deadline_s)
 
-    def _cards(self, question: str, host: Host, deadline_s: float) -> list[Card]:
+    def _cards(self, question: str, host: ProbedHost, deadline_s: float) -> list[Card]:
         with host.instances.lock if host.instances is not None else nullcontext():
             cards = self._ask(question, host, deadline_s)
             own = host.instances.own if host.instances is not None else None
         by_pci = {(pci_address(card["pci"]) or ""): card["uuid"] for card in cards if card.get("pci")}
         return [self._card(card, by_pci, own) for card in cards]
 
-    def _ask(self, question: str, host: Host, deadline_s: float) -> list[dict[str, Any]]:
+    def _ask(self, question: str, host: ProbedHost, deadline_s: float) -> list[dict[str, Any]]:
         if _is_released(host):
             self.reader.close()
-            raise NoAnswer(
+            raise ReaderSilent(
                 f"let go of as /{RELEASE_FILE} asks; it is asked again ten minutes after, or without the file"
             )
         told = self.reader.ask(f"{question} once" if self.lets_go else question, deadline_s)
@@ -115,7 +115,7 @@ class NvmlSource:
             self.reader.close()
             self._absent_until = time.monotonic() + ABSENT_PAUSE_S
         if complaint := told.get("note") or told.get("broken"):
-            raise NoAnswer(complaint)
+            raise ReaderSilent(complaint)
         now = time.monotonic()
         if question != "sample":
             self._whole_at = now
@@ -244,7 +244,7 @@ def _links(card: dict[str, Any], by_pci: dict[str, str]) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def _is_released(host: Host) -> bool:
+def _is_released(host: ProbedHost) -> bool:
     """Whether the operator asked for the driver's handles, a short while ago."""
     try:
         age_s = time.time() - (host.root / RELEASE_FILE).stat().st_mtime
@@ -256,7 +256,7 @@ def _is_released(host: Host) -> bool:
 class NvidiaProbe(CardProbe):
     """A probe that tells its source whether a stage holds a card."""
 
-    def __init__(self, host: Host, source: NvmlSource, deadline_s: float) -> None:
+    def __init__(self, host: ProbedHost, source: NvmlSource, deadline_s: float) -> None:
         super().__init__(host, Maker(VENDOR, "gpu"), (source,), deadline_s)
         self.nvml = source
 
@@ -266,5 +266,5 @@ class NvidiaProbe(CardProbe):
         return super().sample(claims)
 
 
-def probe(host: Host, deadline_s: float = DEADLINE_S) -> NvidiaProbe:
+def probe(host: ProbedHost, deadline_s: float = DEADLINE_S) -> NvidiaProbe:
     return NvidiaProbe(host, NvmlSource(), deadline_s)

@@ -37,7 +37,7 @@ _DIVIDES = Division("MIG", _H100_PROFILES, makes=True, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MachineShape:
     """A machine: sockets of a CPU model with cores and memory each, and accelerators by name of ``models.toml``.
 
     ``divisions`` says by index how accelerators are divided; those without one are not.
@@ -54,11 +54,11 @@ class Shape:
     divisions: tuple[Division, ...] = ()
 
 
-SHAPES: dict[str, Shape] = {
-    "dgx-h100": Shape(
+SHAPES: dict[str, MachineShape] = {
+    "dgx-h100": MachineShape(
         "dgx", "intel", "Intel(R) Xeon(R) Platinum 8480C", 2, 56, 1024, (("H100", 8),), ("NVLINK", 900.0)
     ),
-    "dgx-h100-mig": Shape(
+    "dgx-h100-mig": MachineShape(
         "mig",
         "intel",
         "Intel(R) Xeon(R) Platinum 8480C",
@@ -69,12 +69,18 @@ SHAPES: dict[str, Shape] = {
         ("NVLINK", 900.0),
         (_DIVIDED,) * 4 + (_DIVIDES,) * 4,
     ),
-    "atlas-800": Shape("atlas", "huawei", "Kunpeng 920", 4, 48, 256, (("Ascend 910B", 8),), ("HCCS", 392.0)),
-    "mixed": Shape("mixed", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 768, (("H100", 8), ("Ascend 910B", 1))),
-    "mi300x": Shape("mi300x", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 1152, (("MI300X", 8),), ("XGMI", 896.0)),
-    "gaudi2": Shape("gaudi", "intel", "Intel(R) Xeon(R) Platinum 8380", 2, 40, 512, (("Gaudi 2", 8),), ("ROCE", 262.5)),
-    "tpu-v5e": Shape("tpu", "amd", "AMD EPYC 7B12", 2, 56, 192, (("TPU v5e", 8),), ("ICI", 400.0)),
-    "laptop": Shape("laptop", "amd", "AMD Ryzen 9 7940HS", 1, 8, 32, (("RTX 4090", 1),)),
+    "atlas-800": MachineShape("atlas", "huawei", "Kunpeng 920", 4, 48, 256, (("Ascend 910B", 8),), ("HCCS", 392.0)),
+    "mixed": MachineShape(
+        "mixed", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 768, (("H100", 8), ("Ascend 910B", 1))
+    ),
+    "mi300x": MachineShape(
+        "mi300x", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 1152, (("MI300X", 8),), ("XGMI", 896.0)
+    ),
+    "gaudi2": MachineShape(
+        "gaudi", "intel", "Intel(R) Xeon(R) Platinum 8380", 2, 40, 512, (("Gaudi 2", 8),), ("ROCE", 262.5)
+    ),
+    "tpu-v5e": MachineShape("tpu", "amd", "AMD EPYC 7B12", 2, 56, 192, (("TPU v5e", 8),), ("ICI", 400.0)),
+    "laptop": MachineShape("laptop", "amd", "AMD Ryzen 9 7940HS", 1, 8, 32, (("RTX 4090", 1),)),
 }
 _KINDS = {"huawei": "npu", "habana": "npu", "google": "tpu"}
 
@@ -172,7 +178,7 @@ class SimulatedProbe:
         """Nothing is held."""
 
 
-def _division(shape: Shape, index: int, uuid: str) -> Division | None:
+def _division(shape: MachineShape, index: int, uuid: str) -> Division | None:
     """How one accelerator is divided; its instances are named after it."""
     if index >= len(shape.divisions):
         return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agents.devices.card import GIB, Card, Process, Unreadable, numeral, positive, ratio, scaled
+from agents.devices.card import GIB, Card, Process, UnreadableOutput, numeral, positive, ratio, scaled
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import Row, whole
 from agents.devices.readers.tool import Tool
-from agents.devices.vendors import Host
+from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "google"
@@ -42,9 +42,9 @@ def parse(text: str) -> list[Card]:
     chips = next((rows for title, rows in tables if "Chips" in title), [])
     use = next((rows for title, rows in tables if "Runtime Utilization" in title), [])
     if not chips:
-        raise Unreadable("its answer has no table of chips")
+        raise UnreadableOutput("its answer has no table of chips")
     if use and len(use) != len(chips):
-        raise Unreadable(f"it tells {len(chips)} chips and the use of {len(use)}")
+        raise UnreadableOutput(f"it tells {len(chips)} chips and the use of {len(use)}")
     return [_card(index, row, use[index] if use else None) for index, row in enumerate(chips)]
 
 
@@ -64,7 +64,7 @@ def _tables(text: str) -> list[tuple[str, list[Row]]]:
 
 def _card(index: int, chip: Row, use: Row | None) -> Card:
     if len(chip) < 2:
-        raise Unreadable(f"the row of chip {index} breaks off")
+        raise UnreadableOutput(f"the row of chip {index} breaks off")
     memory = _USED.search(use[1]) if use and len(use) > 2 else None
     pid = positive(chip[3]) if len(chip) > 3 else None
     return Card(
@@ -86,27 +86,27 @@ class DeviceFiles:
     thorough: bool = True
     period_s: float = 1.0
 
-    def present(self, host: Host) -> bool:
+    def present(self, host: ProbedHost) -> bool:
         return bool(self._files(host))
 
     @staticmethod
-    def _files(host: Host) -> list[str]:
+    def _files(host: ProbedHost) -> list[str]:
         if PCI_VENDOR not in host.pci_vendors():
             return []
         found = [*host.root.glob("dev/accel[0-9]*"), *host.root.glob("dev/vfio/[0-9]*")]
         return sorted((f"/{path.relative_to(host.root)}" for path in found), key=lambda name: (len(name), name))
 
-    def look(self, host: Host, deadline_s: float) -> list[Card]:
+    def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         files = self._files(host)
         return [Card(index=index, model="TPU", attributes={"device": name}) for index, name in enumerate(files)]
 
-    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+    def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def probe(host: Host) -> CardProbe:
+def probe(host: ProbedHost) -> CardProbe:
     tool = ToolSource(Tool("tpu-info"), ((),), lambda answers: parse(answers[0]))
     return CardProbe(host, Maker(VENDOR, "tpu"), (tool, DeviceFiles()))

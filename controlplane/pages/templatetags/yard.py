@@ -16,17 +16,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.jobs.amounts import gib, span
-from controlplane.jobs.reasons import asks_text, phrase_text, reason_text
+from controlplane.jobs.reasons import phrase_text, reason_text
 from controlplane.queries.words import (
     ACTORS,
     ACTS,
-    BASES,
     FAULTS,
-    FUNNEL,
-    REPLANNED,
     alarm_text,
     change_text,
     division_text,
+    funnel_text,
     note_text,
     partition_text,
     told_text,
@@ -238,18 +236,6 @@ def acting(who: Any) -> str:
 
 
 @register.filter
-def replanned(text: Any) -> str:
-    """Why the timetable was made anew, in the reader's language."""
-    return phrase_text(str(text), REPLANNED)
-
-
-@register.filter
-def asked(asks: Any) -> str:
-    """What a stage asks, in the reader's language."""
-    return asks_text(str(asks))
-
-
-@register.filter
 def division(told: Any) -> str:
     """How a device is divided; empty for one that is not."""
     return division_text(told)
@@ -275,9 +261,15 @@ def partition(claim: Mapping[str, Any]) -> str:
 
 
 @register.filter
-def phrase(text: Any) -> str:
-    """A step of a search, the basis of a forecast or how a simulation failed, in the reader's language."""
-    return phrase_text(str(text), (*FUNNEL, *BASES, *FAULTS))
+def funnel(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The filters of a search in words, each with the number of nodes that were left."""
+    return funnel_text(waiting)
+
+
+@register.filter
+def fault(text: Any) -> str:
+    """How a simulation failed, in the reader's language."""
+    return phrase_text(str(text), FAULTS)
 
 
 @register.filter

@@ -186,16 +186,10 @@ function verdict(look, title, more) {
 const coresOf = n => `${num(n)} ${n === 1 ? t("core") : t("cores")}`;
 const el = (tag, className, ...content) => { const made = Object.assign(document.createElement(tag), { className }); made.append(...content); return made; };
 
-/** What a forecast rests on: a phrase, in which there may be a number. */
-function basisOf(text) {
-  const n = text.match(/^from (\d+) runs/)?.[1];
-  return n ? t(text.replace(n, "{n}"), { n }) : t(text);
-}
-
 /** How long a stage runs: about half of such within the first, nine of ten within the second; or why that is unknown. */
 function runTime({ p50, p90, basis, held, seen }) {
   const hits = seen ? `; ${t("in this pool {held} of {seen} ended within it", { held, seen })}` : "";
-  return p50 ? `${t("about {half}, nine of ten within {most}", { half: span(p50), most: span(p90) })} · ${basisOf(basis)}${hits}` : basisOf(basis);
+  return p50 ? `${t("about {half}, nine of ten within {most}", { half: span(p50), most: span(p90) })} · ${basis}${hits}` : basis;
 }
 
 function memory(said) {

@@ -1,8 +1,8 @@
-"""The range in which a stage that waits is said to start, from what became of those that were said before.
+"""The range in which a waiting stage is announced to start, from how earlier announcements turned out.
 
-The timetable tells one moment: when the stage starts if everything ahead of it goes as predicted. Half of what runs
-ends sooner than that and half later, so a moment is no announcement. The range around it stretches from so much of the
-wait to so much of it as eight of ten waits like it turned out to take; where too few are known it is wide.
+The timetable gives one time: when the stage starts if everything ahead of it goes as predicted. Half of all runs end
+earlier and half later, so one time would be misleading. The range covers the shares of the predicted wait within which
+eight of ten comparable waits fell; where too few are known it is wide.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.types import Expected, Promise, Stage, Turnout
 from scheduler.core.world.lateness import PromiseClass, everybody
 
@@ -25,17 +26,15 @@ WIDE_S: Final = 1_800.0
 # No range is narrower: nothing is known to the second.
 NARROWEST_S: Final = 30.0
 
-BASIS: Final = "from what runs and waits ahead"
-SUSPECT: Final = "unknown: starts like this one came too unevenly"
-
 
 def horizon(wait_s: float) -> str:
-    """Waits that are alike: what starts in a moment differs from what starts tomorrow, by more than its length."""
+    """Return the class of waits to compare with, because a start in a minute is predicted better than one tomorrow."""
     return next((name for name, most_s in HORIZONS if wait_s < most_s), "days")
 
 
 def announced(known: Mapping[PromiseClass, Turnout], stage: Stage, at: float, since: float, late_at: float) -> Expected:
-    """The range around ``at``, as was thought at ``since``. Until enough is known it ends at ``late_at`` at least."""
+    """Return the range around ``at``, as predicted at ``since``. Until enough is known it ends at ``late_at`` at the
+    earliest."""
     wait_s = max(at - since, LEAST_S)
     everyone, past = known.get(everybody(stage.pool), Turnout()), known.get((stage.pool, horizon(wait_s)), Turnout())
     if past.low is None or past.high is None:
@@ -48,7 +47,7 @@ def announced(known: Mapping[PromiseClass, Turnout], stage: Stage, at: float, si
     return Expected(
         low_at,
         high_at,
-        BASIS if useful else SUSPECT,
+        Basis.AHEAD if useful else Basis.UNEVEN,
         at=at,
         since=since,
         known=useful,
@@ -58,5 +57,5 @@ def announced(known: Mapping[PromiseClass, Turnout], stage: Stage, at: float, si
 
 
 def of_promise(known: Mapping[PromiseClass, Turnout], stage: Stage, promise: Promise) -> Expected:
-    """The range in which a stage that was promised a start is said to start, as it was thought when that was made."""
+    """Return the range of a promised start, as of the time when the promise was made."""
     return announced(known, stage, promise.start_at, promise.made_at, promise.late_at)

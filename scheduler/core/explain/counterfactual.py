@@ -1,9 +1,9 @@
-"""What would have to be otherwise for a waiting stage to start: answers that are true because they were tried.
+"""Counterfactuals: changes with which a waiting stage would start, each of them tried.
 
-A small ordered set of changes, each to one thing that a person can change, is made on a copy of the snapshot and
-planned again with the same engine. What is reported did start (or began to make room) in such a plan; nothing is
-derived from the reasons. The idea is that of contrastive explanation (Miller 2019): people ask why this and not that,
-and want the smallest difference that matters.
+A small ordered set of changes, each of one thing that a person can change, is applied to a copy of the snapshot and
+planned with the same engine. A change is reported only if the stage started (or began to make room) in that plan;
+nothing is derived from the reasons. The idea is that of contrastive explanation (Miller 2019): people ask why this and
+not that, and want the smallest difference that matters.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One thing made otherwise. ``params`` are plain JSON."""
+class CounterfactualChange:
+    """One change. ``params`` are plain JSON."""
 
     kind: str
     params: Mapping[str, object] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Counterfactual:
     ``instead_of`` names stages that start now without the change and would not with it: what it costs others.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[CounterfactualChange, ...]
     preempts: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Findings:
     cut: bool
 
 
-Made = tuple[Change, Snapshot]
+Made = tuple[CounterfactualChange, Snapshot]
 
 
 def search(
@@ -106,8 +106,10 @@ def search(
     classes: Mapping[str, int] = CLASSES,
     tries: int = TRIES,
 ) -> Findings:
-    """The changes with which the stage of that id would start, least first. ``plan`` is what was decided on ``world``,
-    where the caller has it. Raises ``KeyError`` where no such stage waits."""
+    """Return the changes with which the stage of this id would start, smallest first.
+
+    ``plan`` is what was decided on ``world``, if the caller has it. Raises ``KeyError`` if no such stage waits.
+    """
     stage = _stage(world, stage_id)
     plan = plan or engine.plan(world, profiles, now)
     if any(start.stage == stage_id for start in plan.starts):
@@ -124,7 +126,7 @@ def search(
     found: set[str] = set()
     made = 0
 
-    def attempt(changed: Snapshot, changes: tuple[Change, ...]) -> bool:
+    def attempt(changed: Snapshot, changes: tuple[CounterfactualChange, ...]) -> bool:
         nonlocal made
         made += 1
         then = engine.plan(changed, profiles, now)
@@ -161,7 +163,7 @@ def _stage(world: Snapshot, stage_id: str) -> Stage:
 
 
 def _in_front(world: Snapshot, plan: Plan, stage: Stage) -> Snapshot:
-    """The world without the stages behind this one: whatever is changed for it, they come after it."""
+    """Return the world without the stages behind this one, which come after it whatever is changed for it."""
     kept = {start.stage for start in plan.starts}
     for wait in plan.waits:
         kept.add(wait.stage)
@@ -175,40 +177,40 @@ def _with(world: Snapshot, stage: Stage) -> Snapshot:
     return replace(world, waiting=tuple(stage if one.id == stage.id else one for one in world.waiting))
 
 
-def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[Change, Callable[[Snapshot], Snapshot]]]:
-    """What keeps the stage back whatever is free, as far as a person can open it; all of it has to go."""
+def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[CounterfactualChange, Callable[[Snapshot], Snapshot]]]:
+    """Return the changes that remove all that blocks the stage whatever is free, as far as a person can make them."""
 
     def on_stage(**fields: object) -> Callable[[Snapshot], Snapshot]:
         return lambda seen: _with(seen, replace(_stage(seen, stage.id), **fields))  # type: ignore[arg-type]
 
     if stage.state is State.HELD:
-        yield Change("release"), on_stage(state=State.PENDING, held_by="")
+        yield CounterfactualChange("release"), on_stage(state=State.PENDING, held_by="")
     if stage.blocked_by:
         blocked = stage.blocked_by
         everyone: list[Stage | Running] = [*world.waiting, *world.running]
         name = next((one.name for one in everyone if one.id == blocked), blocked)
         unmet = tuple(need for need in stage.unmet if need != blocked)
-        yield Change("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
+        yield CounterfactualChange("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
     if stage.begin_at is not None:
-        yield Change("begin"), on_stage(begin_at=None)
-    if stage.bundle_missing:
-        yield Change("bundle"), on_stage(bundle_missing="")
+        yield CounterfactualChange("begin"), on_stage(begin_at=None)
+    if stage.bundle_gone:
+        yield CounterfactualChange("bundle"), on_stage(bundle_gone=False)
     if stage.image_missing:
-        yield Change("image"), on_stage(image_missing="")
+        yield CounterfactualChange("image"), on_stage(image_missing="")
     if stage.secret_missing:
-        yield Change("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
+        yield CounterfactualChange("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
     if stage.pool_refused:
-        change = Change("allow-pool", {"pool": stage.pool, "project": stage.project})
+        change = CounterfactualChange("allow-pool", {"pool": stage.pool, "project": stage.project})
         yield change, on_stage(pool_refused=False)
     if any(pool.name == stage.pool and pool.stopped_by for pool in world.pools):
         pools = tuple(replace(pool, stopped_by="") if pool.name == stage.pool else pool for pool in world.pools)
-        yield Change("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)
+        yield CounterfactualChange("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)
 
 
 def _candidates(
     world: Snapshot, profiles: Profile | Mapping[str, Profile], stage: Stage, classes: Mapping[str, int]
 ) -> Iterator[tuple[str, Made]]:
-    """Changes in the order in which people would rather make them, each with its kind."""
+    """Yield changes in the order in which people would rather make them, each with its kind."""
     families: Sequence[tuple[str, Iterator[tuple[Mapping[str, object], Snapshot]]]] = (
         ("limit", _limits(world, stage)),
         ("no-image", _plain(world, stage)),
@@ -229,11 +231,11 @@ def _candidates(
     )
     for kind, family in families:
         for params, changed in family:
-            yield kind, (Change(kind, params), changed)
+            yield kind, (CounterfactualChange(kind, params), changed)
 
 
 def _limits(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """Shorter limits, but none that would cut the stage off: a measured duration is believed."""
+    """Yield shorter time limits, but none below a measured run time."""
     now_s = stage.time_limit_s or (stage.estimate.p90_s if stage.estimate.declared else None)
     if now_s is None:
         return
@@ -252,7 +254,7 @@ def _limits(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 
 def _asking(world: Snapshot, stage: Stage, turn: Callable[[Ask], Ask]) -> Snapshot:
-    """The stage with every ask turned; all alternatives are."""
+    """Return the stage with every ask changed by ``turn``."""
     feasible_sets = tuple(
         replace(feasible, asks=tuple(turn(ask) for ask in feasible.asks)) for feasible in stage.alternatives
     )
@@ -260,12 +262,12 @@ def _asking(world: Snapshot, stage: Stage, turn: Callable[[Ask], Ask]) -> Snapsh
 
 
 def _special(stage: Stage) -> Ask | None:
-    """The ask that decides: the first for an accelerator."""
+    """Return the ask that sets the speed: the first for an accelerator."""
     return next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind != "cpu"), None)
 
 
 def _fewer(count: int) -> Iterator[int]:
-    """Half, a quarter ... down to one."""
+    """Yield half, a quarter ... down to one."""
     while count > 1:
         count = (count + 1) // 2
         yield count
@@ -325,7 +327,7 @@ def _models(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 
 def _kinds(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """Another kind of accelerator that the pool has, as many of it as were asked."""
+    """Yield the request with other kinds of accelerators of the pool, in the same number."""
     ask = _special(stage)
     if ask is None:
         return
@@ -350,7 +352,7 @@ def _pools(
 
 
 def _quotas(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """The project's right to what the stage asks, raised by just so much that it covers what is held and asked."""
+    """Yield the project's quota raised just enough to cover what is held and asked."""
     devices = {device.id: device for node in world.nodes for device in node.devices}
     held = Holdings()
     for running in world.running:
@@ -406,7 +408,7 @@ def _site(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object],
 
 
 def _plain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """As plain processes, where the pool has a node that runs no images."""
+    """Yield the request without an image, if the pool has a node that runs no images."""
     if all(node.runs_images for node in world.nodes if stage.pool in node.pools):
         return
     if any(feasible.image for feasible in stage.alternatives):
@@ -425,7 +427,7 @@ def _domain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 
 def _resumed(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """Nodes of the pool that do not serve: one of them, then all."""
+    """Yield out-of-service nodes of the pool as in service: one of them, then all."""
     out = sorted(node.name for node in world.nodes if stage.pool in node.pools and node.state is not NodeState.READY)
     for names in [{name} for name in out[:8]] + ([set(out)] if len(out) > 1 else []):
         nodes = tuple(replace(node, state=NodeState.READY) if node.name in names else node for node in world.nodes)
@@ -433,7 +435,7 @@ def _resumed(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, objec
 
 
 def _mended(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    """Devices that are not given out: those of one node, then of all."""
+    """Yield devices that are not given out as healthy: those of one node, then of all."""
     out = sorted(node.name for node in world.nodes if stage.pool in node.pools and any(map(_is_sick, node.devices)))
     for names in [{name} for name in out[:8]] + ([set(out)] if len(out) > 1 else []):
         nodes = tuple(_healed(node) if node.name in names else node for node in world.nodes)

@@ -6,7 +6,7 @@ from scheduler.core.world.view import View
 
 
 def name_of(view: View, stage_id: str) -> str:
-    """The stage as people name it: ``#12 train``, or its id if it is not in this snapshot.
+    """Return the display name of a stage, ``#12 train``, or its id if it is not in this snapshot.
 
     In a dry run the job has no number yet.
     """
@@ -15,6 +15,6 @@ def name_of(view: View, stage_id: str) -> str:
 
 
 def short_name_of(view: View, stage_id: str) -> str:
-    """The name of a stage among those of its own job."""
+    """Return the name of a stage within its job."""
     stage = view.waiting.get(stage_id) or view.running.get(stage_id)
     return stage.name if stage else stage_id

@@ -1,6 +1,6 @@
-"""Where those who wait stand in the queue: how many are ahead of each, and which of them are told alike.
+"""Queue positions of waiting stages: how many are ahead of each, and which of them have the same reasons.
 
-All of it is columns over the queue, so that one stage of a hundred thousand can be put into words without the others.
+All of it is arrays over the queue, so reasons for one stage of a hundred thousand can be made without the others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from scheduler.core.world.view import View
 
 
 class Standing:
-    """The queue of a finished cycle; ``slots`` are the slots of the pending table in its order. Columns have one value
+    """The queue of a finished cycle; ``slots`` are the slots of the pending table in queue order. Arrays have one value
     per position.
 
-    ``waits`` tells who does not start, ``is_apart`` who has words of its own because the walk looked at it, it has an
-    entry in the timetable or it is gated, and ``is_shut`` those of these of whom nobody knows until when their pool or
-    their time limit keeps them back. ``passed`` says that a younger stage of the same class is ahead because its
+    ``waits`` tells which stages do not start; ``is_apart`` which of them have reasons of their own, because the walk
+    looked at them, they have a reservation or they are gated; ``is_shut`` those of these that are blocked by their pool
+    or time limit for an unknown time. ``passed`` tells that a younger stage of the same class is ahead because its
     project used less than its share.
     """
 
@@ -34,12 +34,12 @@ class Standing:
         self._speakers: Column | None = None
 
     def places(self, names: Collection[str]) -> list[int]:
-        """The positions of those of these stages that wait, in the order of the queue."""
+        """Return the queue positions of those of these stages that wait, in order."""
         found = self._among(names) & self.waits
         return [int(at) for at in np.flatnonzero(found)]
 
     def speaker(self, at: int) -> int:
-        """The first of those who are told alike with the one at this position, which is not apart."""
+        """Return the first stage with the same reasons as the one at this position, which is not apart."""
         if self._speakers is None:
             alike = np.flatnonzero(self.waits & ~self.is_apart)[::-1]
             self._speakers = np.zeros(int(self._sort.max(initial=0)) + 1, dtype=np.int64)
@@ -47,11 +47,11 @@ class Standing:
         return int(self._speakers[self._sort[at]])
 
     def ahead(self, counts: Column, floors: Column) -> Column:
-        """How many of its pool are ahead of each, as :func:`ahead_of_each` says it."""
+        """Return how many stages of its pool are ahead of each, as :func:`ahead_of_each` computes it."""
         return ahead_of_each(self._view.pending.pool[self._slots], counts, floors)
 
     def _among(self, names: Iterable[str]) -> Column:
-        """Of each position whether its stage is one of these."""
+        """Return for each position whether its stage is one of these."""
         found = np.zeros(len(self._view.pending.priority), dtype=np.bool_)
         slot = self._view.pending.slot
         found[[slot[name] for name in names if name in slot]] = True
@@ -87,8 +87,11 @@ class Standing:
 
 
 def ahead_of_each(pools: Column, counts: Column, floors: Column) -> Column:
-    """How many of its pool are ahead of each position. ``counts`` is 1 for whoever counts for those behind it and 0 for
-    the others; behind whoever counts are its ``floors`` and it at least."""
+    """Return how many stages of its pool are ahead of each position.
+
+    ``counts`` is 1 for stages that count for those behind them, else 0. Behind a stage that counts, the number is at
+    least its ``floors`` plus one.
+    """
     found = np.zeros(len(pools), dtype=np.int64)
     for pool in np.flatnonzero(np.bincount(pools)).tolist():
         at = np.flatnonzero(pools == pool)

@@ -1,4 +1,5 @@
-"""Puts a finished cycle into words: why each stage that waits does, when it may expect to start, and why here."""
+"""Reasons for a finished cycle: why each waiting stage waits, when it will probably start, and why stages run where
+they do."""
 
 from __future__ import annotations
 
@@ -12,36 +13,38 @@ from scheduler.core.explain.names import name_of
 from scheduler.core.explain.standing import Standing
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import Said, clause, say, spoken
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.reasons import ranked
 from scheduler.core.model.times import clock, span
 from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
-from scheduler.core.planning.order import Queue
+from scheduler.core.planning.order import StageOrder
 from scheduler.core.resources.match import grant
-from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text, kept_out
-from scheduler.core.world.view import Option, Outcome, Reservation, View
+from scheduler.core.world.request_class import FeasibleSet, RequestClass, demand, kept_out
+from scheduler.core.world.view import Option, Reservation, View, WaitOutcome
 
 Funnel = tuple[tuple[str, int], ...]
 # How many of the nodes that fit are asked whose promise stands in the way.
 LOOK = 32
 
 
-def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
-    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits; where ``names`` are
-    given, of those of them that wait, and what it says of these is the same."""
+def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None) -> Plan:
+    """Return the plan of the cycle in queue order, with the reasons of every waiting stage, or only of those of
+    ``names``."""
     return Plan(
         _starts(view),
         tuple(view.preempts),
         tuple(_waits(view, queue, names)),
-        _replanned(view),
+        say(_replanned(view)),
         wake_at(view),
         resizes=tuple(view.resizes),
         moves=tuple(view.moves),
+        replanned_said=_replanned(view),
     )
 
 
-def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[Wait]:
-    """Of those at which the walk did not have to look, one of each group is put into words for all of it."""
+def _waits(view: View, queue: StageOrder, names: Collection[str] | None) -> Iterator[Wait]:
+    """Return the waits; of the stages that the walk skipped, reasons are made for one of each group and shared."""
     standing = Standing(view, queue.slots)
     outcomes = _apart(view, queue, standing)
     counts, floors = (standing.waits & ~standing.is_apart).astype(np.int64), np.zeros(len(queue), dtype=np.int64)
@@ -50,7 +53,7 @@ def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[
             counts[at], floors[at] = 1, outcome.ahead
     ahead = standing.ahead(counts, floors)
     capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
-    alike: dict[int, Alike] = {}
+    alike: dict[int, SkippedGroup] = {}
     places = np.flatnonzero(standing.waits).tolist() if names is None else standing.places(names)
     for at, is_apart, before in zip(places, standing.is_apart[places].tolist(), ahead[places].tolist(), strict=True):
         stage = queue[at]
@@ -64,13 +67,15 @@ def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[
         if first not in alike:
             outcome = _unseen(view, queue[first])
             outcome.ahead = 1
-            alike[first] = Alike(_wait(view, outcome, capacity, passed=bool(standing.passed[at])))
+            alike[first] = SkippedGroup(_wait(view, outcome, capacity, passed=bool(standing.passed[at])))
         yield alike[first].of(stage.id, before)
 
 
-def _apart(view: View, queue: Queue, standing: Standing) -> dict[int, Outcome]:
-    """By position the outcomes of those who have words of their own, but for those who cannot come before something
-    else happens: nobody is behind them."""
+def _apart(view: View, queue: StageOrder, standing: Standing) -> dict[int, WaitOutcome]:
+    """Return by position the outcomes of stages with reasons of their own.
+
+    Left out are stages that can only start after some other event, because they are ahead of nobody.
+    """
     found = {}
     for at in np.flatnonzero(standing.waits & standing.is_apart).tolist():
         stage = queue[at]
@@ -83,11 +88,11 @@ def _apart(view: View, queue: Queue, standing: Standing) -> dict[int, Outcome]:
 
 
 def _may_come(view: View, stage: Stage) -> bool:
-    """Whether it is known when what gates the stage itself will be over."""
+    """Return whether it is known when the gate of the stage itself ends."""
     if (
         stage.state is State.HELD
         or stage.blocked_by
-        or stage.bundle_missing
+        or stage.bundle_gone
         or stage.image_missing
         or stage.secret_missing
         or stage.pool_refused
@@ -96,8 +101,8 @@ def _may_come(view: View, stage: Stage) -> bool:
     return all(view.finish.get(need) is not None for need in stage.unmet)
 
 
-class Alike:
-    """What is true of all of a group at which the walk did not have to look, but for their places in the queue."""
+class SkippedGroup:
+    """The reasons that all stages of a skipped group share, except their positions in the queue."""
 
     def __init__(self, one: Wait) -> None:
         codes = [reason.code for reason in one.reasons]
@@ -106,7 +111,7 @@ class Alike:
         self._is_behind, self._all, self._funnel = at < len(codes), one.reasons, one.funnel
 
     def of(self, stage: str, ahead: int) -> Wait:
-        """The same of another stage, that has so many ahead."""
+        """Return the wait of another stage of the group with so many stages ahead."""
         if not self._is_behind:
             return Wait(stage, self._all, None, None, self._funnel)
         behind = (Reason("PriorityBehind", {"ahead": ahead}),) if ahead else ()
@@ -114,7 +119,7 @@ class Alike:
 
 
 def changes(view: View) -> Plan:
-    """The plan of the cycle with only those waiting stages whose entry in the timetable is not the one on record."""
+    """Return the plan of the cycle with only those waiting stages whose reservation differs from the stored promise."""
     names = set()
     for name, reservation in view.reservations.items():
         known = view.waiting[name].promise
@@ -133,15 +138,16 @@ def changes(view: View) -> Plan:
         _starts(view),
         tuple(view.preempts),
         waits,
-        _replanned(view),
+        say(_replanned(view)),
         wake_at(view),
         resizes=tuple(view.resizes),
         moves=tuple(view.moves),
+        replanned_said=_replanned(view),
     )
 
 
 def _starts(view: View) -> tuple[Start, ...]:
-    """What begins in pools that do not take turns, in the order in which it was decided."""
+    """Return the starts in pools without time sharing, in the order in which they were decided."""
     begun = ((view.waiting[name], option) for name, option in view.starts.items())
     return tuple(_start(view, stage, option) for stage, option in begun if not view.takes_turns(stage.pool))
 
@@ -149,14 +155,14 @@ def _starts(view: View) -> tuple[Start, ...]:
 def _start(view: View, stage: Stage, option: Option) -> Start:
     size = len(option.placement.nodes)
     p50_s, p90_s = (view.length_s(stage, option.feasible, quantile, size) for quantile in ("p50", "p90"))
-    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known)
+    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known, runs=stage.estimate.runs)
     said = why_here(view, stage, option)
     return Start(stage.id, option.placement, say(said), lasts, said)
 
 
-def _unseen(view: View, stage: Stage) -> Outcome:
-    """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
-    outcome = Outcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
+def _unseen(view: View, stage: Stage) -> WaitOutcome:
+    """Return the outcome of a stage that the walk skipped: its reservation stands, or others decided for it."""
+    outcome = WaitOutcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
     earliest = gate(view, outcome)
     assert outcome.request is not None, "it was just set"
     if outcome.request.impossible:
@@ -178,9 +184,12 @@ def _unseen(view: View, stage: Stage) -> Outcome:
 
 
 def _wait(
-    view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
+    view: View, outcome: WaitOutcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
 ) -> Wait:
-    """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
+    """Return the wait of a stage.
+
+    ``passed`` tells that a younger stage of the same class is ahead because its project used less than its share.
+    """
     stage, request = outcome.stage, outcome.request
     keeps = view.profile(stage.pool).timetable == "keep"
     reasons = outcome.reasons
@@ -198,7 +207,7 @@ def _wait(
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
             if outcome.refused and fitting >= request.nodes:
-                funnel = (*funnel, ("without delaying a promise", 0))
+                funnel = (*funnel, (Filter.NO_PROMISE_DELAYED, 0))
     if not reasons:
         reasons = [Reason("PendingEvaluation")]
     expected, planned = outcome.expected, _promised(view, stage)
@@ -209,7 +218,8 @@ def _wait(
 
 
 def _yielded(view: View, stage: Stage) -> tuple[Reason, ...]:
-    """That a promise to the stage was not kept, because another project is owed more."""
+    """Return the reason that a promise to the stage was not kept because another project is owed more, if that is
+    so."""
     reservation = view.reservations.get(stage.id)
     project = reservation.promise.yielded_to if reservation else stage.promise and view.yielded.get(stage.id)
     return (Reason("PromiseYielded", {"project": project}),) if project else ()
@@ -221,8 +231,7 @@ def _promised(view: View, stage: Stage) -> Promise | None:
 
 
 def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Funnel, int]:
-    """What is free for a request class now that the cycle is over: the reason, the funnel, and on how many nodes it
-    fits."""
+    """Return for a request class, after the cycle: why it does not fit, the funnel, and on how many nodes it fits."""
     fitting: set[int] = set()
     best: tuple[int, tuple[Reason, ...]] | None = None
     most = 0
@@ -239,11 +248,11 @@ def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Fu
     if request.asked and best and most < request.nodes:
         barred = kept_out(request.asked, most, lambda other: _fitting(view, other))
         best = (most, (*((barred,) if barred else ()), *best[1]))
-    return best[1] if best else (), (*request.funnel, ("with enough free", len(fitting))), most
+    return best[1] if best else (), (*request.funnel, (Filter.ENOUGH_FREE, len(fitting))), most
 
 
 def _fitting(view: View, stage: Stage) -> int:
-    """On how many nodes a stage would fit now by its best way."""
+    """Return on how many nodes a stage would fit now with its best alternative."""
     counts = [0]
     for feasible in view.request_class(stage).feasible_sets:
         view.refresh(feasible, view.profile(stage.pool))
@@ -252,7 +261,7 @@ def _fitting(view: View, stage: Stage) -> int:
 
 
 def _spread(request: RequestClass) -> int:
-    """On how many nodes of one sort the request class fits now, across domains."""
+    """Return on how many like nodes the request class fits now, across domains."""
     counts: dict[tuple[int, int], int] = {}
     for feasible in request.feasible_sets:
         sort = (feasible.alternative.index, feasible.sort)
@@ -261,9 +270,9 @@ def _spread(request: RequestClass) -> int:
 
 
 def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reason:
-    """Why too few nodes of ``feasible`` have enough free: too little in all, or enough in the wrong places."""
+    """Return why too few nodes of ``feasible`` have enough free: too little in total, or enough in the wrong places."""
     asks = feasible.alternative.asks
-    named = asks_text([feasible.alternative], request.nodes)
+    named = demand([feasible.alternative], request.nodes)
     for ask, rows in zip(asks, feasible.rows, strict=True):
         milli = np.maximum(view.ledger.milli[rows], 0)
         memory = np.maximum(view.ledger.memory[rows], 0)
@@ -276,22 +285,22 @@ def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reaso
                 numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
                 return Reason("Fragmented", {**numbers, **spoken(kind=(clause("Cores"),))})
             most = clause("CoresAndMemory", cores=f"{largest / 1000:.4g}", memory_bytes=int(memory.max(initial=0)))
-            return Reason("CapacityInsufficient", {"asks": named, **spoken(free=(most,)), "kind": "cpu"})
+            return Reason("CapacityInsufficient", {**spoken(asks=named, free=(most,)), "kind": "cpu"})
         if ask.milli < 1000 and whole < ask.count * request.nodes <= total // ask.milli:
             needed = clause("OnOneDevice", share=f"{ask.milli / 1000:.4g}")
             numbers = {"free": f"{total / 1000:.4g}", "kind": ask.kind}
             return Reason("Fragmented", {**numbers, **spoken(needed=(needed,))})
         if whole >= ask.count * request.nodes:
             return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
-        free = f"{int(counts.max(initial=0))} {ask.kind}"
-        return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": ask.kind})
+        free = clause("Devices", count=int(counts.max(initial=0)), device=ask.kind)
+        return Reason("CapacityInsufficient", {**spoken(asks=named, free=(free,)), "kind": ask.kind})
     # Each ask alone is met on enough nodes, but not all on the same.
-    scattered = spoken(free=(clause("NotOnOneNode"),))
-    return Reason("CapacityInsufficient", {"asks": named, **scattered, "kind": asks[0].kind})
+    return Reason("CapacityInsufficient", {**spoken(asks=named, free=(clause("NotOnOneNode"),)), "kind": asks[0].kind})
 
 
-def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
+def _though_free(view: View, outcome: WaitOutcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """Return why a stage waits although it would fit: a promise, its place in the timetable, or a faster alternative
+    soon."""
     request, reservation = outcome.request, view.reservations.get(outcome.stage.id)
     if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
         return ()
@@ -303,8 +312,8 @@ def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tupl
     return full or (_reserved(view, outcome),)
 
 
-def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
-    """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
+def _by_timetable(view: View, outcome: WaitOutcome) -> tuple[Reason, ...]:
+    """Return the reason if the reservation is always kept: its time has not come, or its devices are not free yet."""
     planned = _promised(view, outcome.stage)
     if not planned:
         return ()
@@ -314,8 +323,8 @@ def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
     return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": outcome.busy}),)
 
 
-def _closed(view: View, outcome: Outcome) -> Reason | None:
-    """The maintenance that keeps the stage from a node on which it would fit."""
+def _closed(view: View, outcome: WaitOutcome) -> Reason | None:
+    """Return the maintenance that keeps the stage from a node on which it would fit."""
     stage, request = outcome.stage, outcome.request
     if not view.closed or request is None:
         return None
@@ -330,8 +339,8 @@ def _closed(view: View, outcome: Outcome) -> Reason | None:
     return None
 
 
-def _reserved(view: View, outcome: Outcome) -> Reason:
-    """Whose promise stands in the way, and how short the stage would have to be to go first."""
+def _reserved(view: View, outcome: WaitOutcome) -> Reason:
+    """Return whose promise is in the way, and how short the stage would have to be to start before it."""
     stage, request = outcome.stage, outcome.request
     profile = view.profile(stage.pool)
     promised: list[str] = []
@@ -359,7 +368,7 @@ def _reserved(view: View, outcome: Outcome) -> Reason:
 
 
 def why_here(view: View, stage: Stage, option: Option) -> Said:
-    """What it got, against what, and how long it will probably run."""
+    """Return what it got, compared with what, and how long it will probably run, in clauses."""
     grants = option.placement.grants[0]
     counts: dict[str, int] = {}
     for one in grants:
@@ -389,14 +398,16 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
 
 
 def guess(view: View, stage: Stage, option: Option) -> Expected:
-    """The range in which the stage may expect to start, before it is promised."""
+    """Return the range in which a stage without a promise will probably start."""
     late = view.table.late(option.grants, option.start_at, view.now)
     return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
 
 
 def expects(view: View, reservation: Reservation) -> Expected:
-    """The range in which a stage with an entry may expect to start, from when it was promised; from now on where its
-    entry is beyond the end of what was promised."""
+    """Return the range in which a stage with a reservation will probably start, as of its promise.
+
+    If the reservation is beyond the end of the promised range, the range is computed from now.
+    """
     promise, option, known = reservation.promise, reservation.option, view.snapshot.announced
     if option.start_at > promise.late_at:
         return announced(known, reservation.stage, option.start_at, view.now, option.start_at)
@@ -404,20 +415,20 @@ def expects(view: View, reservation: Reservation) -> Expected:
 
 
 def preempting(view: View, victims: Iterable[Running]) -> Reason:
-    """The stages that make room, and how long they may still take."""
+    """Return the reason that names the stages that make room, and how long they may still take."""
     victims = sorted(victims, key=lambda one: one.number)
     left = max((one.stop_by_at or view.now + one.grace_s) - view.now for one in victims)
     names = ", ".join(f"#{one.number} {one.name}" for one in victims)
     return Reason("WaitingForPreemption", {"victims": names, "count": len(victims), "seconds": int(max(0.0, left))})
 
 
-def behind(outcome: Outcome) -> bool:
-    """Whether only the order of the queue keeps the stage back."""
+def behind(outcome: WaitOutcome) -> bool:
+    """Return whether only the order of the queue keeps the stage from starting."""
     return bool(outcome.reasons) and all(reason.code == "PriorityBehind" for reason in outcome.reasons)
 
 
 def wake_at(view: View) -> float | None:
-    """The next moment at which the same world may be planned otherwise."""
+    """Return the next time at which the same world may be planned differently."""
     times = [reservation.promise.start_at for reservation in view.reservations.values()]
     if view.gated:
         gated = [view.waiting[name] for name in view.gated if name in view.waiting]
@@ -431,9 +442,10 @@ def wake_at(view: View) -> float | None:
     return min((at for at in (*times, *view.wakes) if at > view.now), default=None)
 
 
-def _replanned(view: View) -> str:
+def _replanned(view: View) -> Said:
     if not view.broken:
-        return ""
-    names = [f"#{stage.number} {stage.name}" for stage in view.broken[:3]]
-    more = f" and {len(view.broken) - 3} more" if len(view.broken) > 3 else ""
-    return f"the promises of {', '.join(names)}{more} could not be kept"
+        return ()
+    names = ", ".join(f"#{stage.number} {stage.name}" for stage in view.broken[:3])
+    if len(view.broken) > 3:
+        return (clause("MorePromisesBroken", stages=names, more=len(view.broken) - 3),)
+    return (clause("PromisesBroken", stages=names),)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FairClaimant:
     """A stage and its ways: the device model of each, how fast it is there, and how many such devices there are.
 
     ``usual`` is its throughput with an equal part of everything, in the same unit as ``speeds``.
@@ -38,13 +38,13 @@ class Part:
         return sum(rate * size for rate, size in zip(self.speeds, self.sizes, strict=True)) / whole
 
 
-def parts(stages: Iterable[Stage], world: ReadOnlyWorld) -> list[Part]:
+def parts(stages: Iterable[Stage], world: ReadOnlyWorld) -> list[FairClaimant]:
     """The ways of each stage; left out is one that fits nowhere or of which nobody knows what it asked for."""
     found = []
     for stage in stages:
         if not stage.alternatives or not (request := world.request_class(stage)).feasible_sets:
             continue
-        found.append(Part(stage, width(stage), *_feasible_sets(request, world.fleet)))
+        found.append(FairClaimant(stage, width(stage), *_feasible_sets(request, world.fleet)))
     return found
 
 

@@ -1,33 +1,34 @@
-"""Whether a stage could ever run on what there is, whatever is in use and whichever nodes are down right now."""
+"""Whether a stage could ever run on the existing nodes, whatever is in use and whichever nodes are down right now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler.core.model.clauses import spoken
 from scheduler.core.model.types import Node, Reason, Snapshot, Stage
 from scheduler.core.resources.match import candidate, is_avoided
-from scheduler.core.world.request_class import asks_text, kept_out
+from scheduler.core.world.request_class import demand, kept_out
 
 
 def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
-    """Why the stage could never run with the devices that the pool has, or ``None`` if it could.
+    """Return why the stage could never run with the devices of its pool, or ``None`` if it could.
 
-    Used at submission, so that nobody waits for what does not exist.
+    Used at submission, so that no stage waits for what does not exist.
     """
     inside = [node for node in snapshot.nodes if stage.pool in node.pools]
     able = _able(stage, inside)
     if able < stage.nodes and (reason := kept_out(stage, able, lambda other: _able(other, inside))):
         return reason
-    asks = asks_text(stage.alternatives, stage.nodes)
+    asks = spoken(asks=demand(stage.alternatives, stage.nodes))
     if able == 0:
-        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+        return Reason("NoMatchingDevice", {"pool": stage.pool, **asks})
     if able < stage.nodes:
-        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": able, "needed": stage.nodes})
+        return Reason("ExceedsClusterMax", {"pool": stage.pool, **asks, "nodes": able, "needed": stage.nodes})
     return None
 
 
 def _able(stage: Stage, inside: Iterable[Node]) -> int:
-    """On how many nodes its best alternative matches, of those that it may go to."""
+    """Return on how many of the nodes that it may use its best alternative matches."""
     allowed = [
         node
         for node in inside

@@ -1,4 +1,4 @@
-"""What keeps a stage from starting whatever is free: its own state, what it needs, the clock, and who may have what."""
+"""What blocks a stage whatever is free: its own state, its dependencies, time, and what its project may have."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from scheduler.core.model.clauses import clause, spoken
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Pool, Reason, Stage
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.view import Outcome, View
+from scheduler.core.world.view import View, WaitOutcome
 
 
 def is_gated(view: View, stage: Stage) -> bool:
-    """Whether the stage may not start now, whatever is free."""
+    """Return whether the stage may not start now, whatever is free."""
     return bool(
         stage.unmet
         or stage.state is State.HELD
@@ -25,18 +25,18 @@ def is_gated(view: View, stage: Stage) -> bool:
 
 
 def is_closed(pool: Pool) -> bool:
-    """Whether the pool itself may keep stages from starting, whatever is free."""
+    """Return whether the pool itself may block stages, whatever is free."""
     return bool(pool.stopped_by) or pool.max_limit_s is not None
 
 
 def fault(view: View, stage: Stage) -> Reason | None:
-    """What is wrong with the stage itself, so that it cannot run as it stands whatever is free."""
+    """Return what is wrong with the stage itself, so that it cannot run as it is, whatever is free."""
     pool = view.pools.get(stage.pool)
     if pool and pool.max_limit_s is not None and (stage.time_limit_s or 0.0) > pool.max_limit_s:
         above = clause("TimeLimitAbove", asked_s=stage.time_limit_s, most_s=pool.max_limit_s, pool=pool.name)
         return Reason("InvalidSpec", {**spoken(detail=(above,)), "most_s": pool.max_limit_s})
-    if stage.bundle_missing:
-        return Reason("BundleUnavailable", {"detail": stage.bundle_missing})
+    if stage.bundle_gone:
+        return Reason("BundleUnavailable", spoken(detail=(clause("BundleGone"),)))
     if stage.image_missing:
         return Reason("ImageUnavailable", {"detail": stage.image_missing})
     if stage.secret_missing:
@@ -46,8 +46,9 @@ def fault(view: View, stage: Stage) -> Reason | None:
     return None
 
 
-def gate(view: View, outcome: Outcome) -> float | None:
-    """The earliest time at which the stage may start whatever is free; ``None`` where nobody knows. Notes why."""
+def gate(view: View, outcome: WaitOutcome) -> float | None:
+    """Return the earliest time at which the stage may start whatever is free; ``None`` if unknown. Notes the
+    reasons."""
     stage, now, reasons = outcome.stage, view.now, outcome.reasons
     earliest: float | None = now
     if stage.state is State.HELD:
@@ -79,10 +80,10 @@ def gate(view: View, outcome: Outcome) -> float | None:
     return earliest
 
 
-def admitted(view: View, outcome: Outcome, request: RequestClass) -> list[FeasibleSet]:
-    """The ways that no policy forbids, whatever is free. Notes why the others are.
+def admitted(view: View, outcome: WaitOutcome, request: RequestClass) -> list[FeasibleSet]:
+    """Return the feasible sets that no policy forbids, whatever is free. Notes why the others are.
 
-    What is refused stays refused for the rest of the cycle: what a project holds and who is ahead only grows in it.
+    A refusal holds for the rest of the cycle: what a project holds and who is ahead only grows in it.
     """
     policies = view.profile(request.pool).admits
     if not policies:

@@ -1,4 +1,4 @@
-"""Where a stage may run, now or later: the search for options, and taking the best of them."""
+"""Placement: the search for places to run a stage, now or later, and taking the best of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Rates, Rows
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.reservation import Option, Outcome
+from scheduler.core.world.reservation import Option, WaitOutcome
 from scheduler.core.world.view import View
 
 # Entries that would move by less than this stay where they are: people read them.
@@ -21,9 +21,9 @@ STILL_S = 1.0
 
 
 def search(
-    view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, before: float = float("inf")
+    view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet], earliest: float, before: float = float("inf")
 ) -> Option | None:
-    """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
+    """Return the best way to run the stage that starts before ``before``, by the profile's scores: now or later."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     room = view.room(stage.pool, stage.priority, profile)
     lengths = [view.length_s(stage, feasible, profile.plan_with) for feasible in feasible_sets]
@@ -44,8 +44,8 @@ def search(
     return min(options, key=lambda one: one.start_at, default=None)
 
 
-def start_now(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet]) -> bool:
-    """Begin the stage where it fits at this moment, by the first way that does."""
+def start_now(view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet]) -> bool:
+    """Start the stage with the first alternative that fits at this moment. Return whether one did."""
     quantile = view.profile(outcome.stage.pool).plan_with
     found = (
         now_slot(view, outcome, feasible, view.length_s(outcome.stage, feasible, quantile))
@@ -58,9 +58,10 @@ def start_now(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet]) ->
 
 
 def now_slot(
-    view: View, outcome: Outcome, feasible: FeasibleSet, length: float, among: Iterable[int] | None = None
+    view: View, outcome: WaitOutcome, feasible: FeasibleSet, length: float, among: Iterable[int] | None = None
 ) -> Option | None:
-    """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
+    """Return the best nodes that are free now and that no policy refuses; ``among`` restricts the search to these
+    places."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     worst = view.worst_s(stage, feasible) if view.closed else 0.0
     if feasible.refuses(length, worst):
@@ -102,7 +103,7 @@ def now_slot(
 
 
 def preference(view: View, stage: Stage, feasible: FeasibleSet, lines: Rows) -> Rates | None:
-    """What the places have for this very stage, on top of their score; ``None`` where all are equal to it."""
+    """Return scores of the places for this very stage, added to their own; ``None`` if all are equal."""
     own: Rates | None = None
     for policy, weight in view.profile(stage.pool).prefers:
         found = policy.prefer(stage, feasible, lines, view)
@@ -114,7 +115,7 @@ def preference(view: View, stage: Stage, feasible: FeasibleSet, lines: Rows) -> 
 def later_slot(
     view: View, stage: Stage, feasible: FeasibleSet, length: float, earliest: float, before: float = float("inf")
 ) -> Option | None:
-    """The first place in the timetable that no entry before it holds."""
+    """Return the first place in the timetable that no earlier entry holds."""
     not_before = max([earliest, *(start for known, start in feasible.floor if known <= length)])
     found = view.table.earliest(feasible, stage.nodes, length, not_before, before)
     if found is None:
@@ -130,7 +131,8 @@ def later_slot(
 def clear_option(
     view: View, stage: Stage, option: Option, before: float = float("inf"), among: list[int] | None = None
 ) -> Option | None:
-    """The option, or the first after it in which the stage is done before any maintenance in the bad case too."""
+    """Return the option, or the first after it with which the stage ends before any maintenance, also in the bad
+    case."""
     if not view.may_meet(stage, option):
         return option
     feasible, worst = option.feasible, view.worst_s(stage, option.feasible)
@@ -147,8 +149,8 @@ def later_option(
     return Option(feasible, start, start + length, placement)
 
 
-def take(view: View, outcome: Outcome, option: Option) -> None:
-    """Start it if its time is now and it is free; else enter it, as far as the profile plans ahead."""
+def take(view: View, outcome: WaitOutcome, option: Option) -> None:
+    """Start the stage if its time is now and the place is free; else reserve it, as far as the profile plans ahead."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     if option.start_at <= view.now and not outcome.reasons and view.ledger.has(option.grants):
         view.start(stage, option)

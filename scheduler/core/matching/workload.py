@@ -1,4 +1,4 @@
-"""The typical workload: which requests usually come, and what room on a node is worth to them."""
+"""The typical workload: which requests are common, and what free capacity on a node is worth to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVEN: Final[tuple[Typical, ...]] = tuple(
 
 
 def typical(stages: Iterable[Stage]) -> tuple[Typical, ...]:
-    """What ``stages`` ask for (by their first alternative), the most frequent first."""
+    """Return what ``stages`` request (by their first alternative), the most frequent first."""
     counted: Counter[tuple[str, int, int, int]] = Counter()
     for stage in stages:
         asks = stage.alternatives[0].asks
@@ -47,7 +47,7 @@ def most_frequent(counted: Counter[tuple[str, int, int, int]]) -> tuple[Typical,
 
 
 def cut(workload: tuple[Typical, ...], covers: float) -> tuple[Typical, ...]:
-    """The first of ``workload`` that together make up the share ``covers`` of it."""
+    """Return the first requests of ``workload`` that together make up the share ``covers`` of it."""
     seen, kept = 0.0, []
     for one in workload:
         if seen >= covers - 1e-9:
@@ -58,7 +58,7 @@ def cut(workload: tuple[Typical, ...], covers: float) -> tuple[Typical, ...]:
 
 
 def by_identity(work_out: Callable[..., T]) -> Callable[..., T]:
-    """Remembers what ``work_out`` found for a workload that is the same object: to hash one costs more than to look."""
+    """Cache the result of ``work_out`` by the identity of the workload: hashing one costs more than looking it up."""
     known: dict[tuple[object, ...], tuple[tuple[Typical, ...], T]] = {}
 
     def looked_up(workload: tuple[Typical, ...], *rest: object) -> T:
@@ -74,7 +74,7 @@ def by_identity(work_out: Callable[..., T]) -> Callable[..., T]:
 
 
 def in_force(world: ReadOnlyWorld) -> tuple[Typical, ...]:
-    """The typical workload to go by: what the pools say, else :data:`EVEN`."""
+    """Return the typical workload to use: that of the pools, else :data:`EVEN`."""
     said = [world.pools[name].typical for name in sorted(world.pools) if world.pools[name].typical]
     if len(said) == 1:
         return said[0]
@@ -123,12 +123,12 @@ def usable(workload: tuple[Typical, ...], kind: str, widest: int, covers: float)
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What devices of a kind are usually wanted for.
+class UsualDemand:
+    """What is usually requested of devices of a kind.
 
-    ``cores_milli`` usually go with a device, and ``spread_milli`` is the standard deviation that one device's worth of
-    requests shows. ``fill[m]`` is how many of ``m`` thousandths common requests can fill. ``gangs[n]`` is how many of
-    ``n`` free devices requests of several could fill, weighted by their part of the demand.
+    ``cores_milli`` usually go with a device, and ``spread_milli`` is the standard deviation for one device's worth of
+    requests. ``fill[m]`` is how many of ``m`` thousandths common requests can fill. ``gangs[n]`` is how many of ``n``
+    free devices requests of several could fill, weighted by their part of the demand.
     """
 
     cores_milli: float
@@ -138,14 +138,14 @@ class Demand:
 
 
 @by_identity
-def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int) -> Demand:
+def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int) -> UsualDemand:
     """What typical requests for devices of ``kind`` need; sizes that less than the share ``common`` of them ask for are
     too rare to wait for."""
     wanted = [one for one in workload if one.kind == kind and one.count > 0]
     devices = sum(one.share * one.count * one.milli for one in wanted) / WHOLE
     gangs = np.zeros(widest + 1)
     if not devices:
-        return Demand(0.0, 0.0, np.arange(WHOLE + 1), gangs)
+        return UsualDemand(0.0, 0.0, np.arange(WHOLE + 1), gangs)
     mean = sum(one.share * one.cores_milli for one in wanted) / devices
     off = sum(one.share * (one.cores_milli - mean * one.count * one.milli / WHOLE) ** 2 for one in wanted)
     total = sum(one.share for one in wanted)
@@ -156,7 +156,7 @@ def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int)
     for one in wanted:
         if one.count > 1:
             gangs += one.share * one.count / devices * (np.arange(widest + 1) // one.count * one.count)
-    return Demand(mean, float(np.sqrt(off / devices)), fill([*often, WHOLE]), gangs)
+    return UsualDemand(mean, float(np.sqrt(off / devices)), fill([*often, WHOLE]), gangs)
 
 
 def fill(sizes: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -62,6 +62,10 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NextAttempt": _("{cause}: attempt {attempt} of {of} follows"),
     # What stands in a reason for waiting and is more than a number or a name.
     "TimeLimitAbove": _("its time limit of {asked_s} is above the {most_s} that pool {pool} allows"),
+    # Why the timetable was computed anew.
+    "PromisesBroken": _("the promises of {stages} could not be kept"),
+    "MorePromisesBroken": _("the promises of {stages} and {more} more could not be kept"),
+    "BundleGone": _("it is no longer kept; upload it again"),
     "NoEngine": _("no node of pool {pool} with {asks} has a container engine"),
     "EngineOn": _("only {able} of {ready} nodes of pool {pool} with {asks} has a container engine"),
     "EnginesOn": _("only {able} of {ready} nodes of pool {pool} with {asks} have a container engine"),
@@ -69,6 +73,19 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NotOnOneNode": _("not all of it on one node"),
     "OnOneDevice": _("{share} on one device"),
     "Cores": _("cores"),
+    # What a stage asks of each of its nodes.
+    "EachOfNodes": _("{nodes} nodes with "),
+    "Devices": _("{count} {device}"),
+    "ShareOfEach": _(" x {milli}/1000"),
+    "PartitionOfEach": _(" {partition}"),
+    "HeldToMemory": _(" held {sharing}"),
+    "OneCore": _("1 core"),
+    "SomeCores": _("{cores} cores"),
+    "WithMemory": _(" {memory_bytes}"),
+    "With": _(" · "),
+    "OrElse": _(", or "),
+    "OfOneModel": _(" of one model"),
+    "InsideOne": _(" inside one {domain}"),
     "NamesAndMore": _("{names} and {more} more"),
     "Others": _("others"),
 }
@@ -79,12 +96,12 @@ def clause(code: str, /, **params: object) -> Clause:
 
 
 def several(count: int, one: str, more: str) -> str:
-    """The code for one or the code for several."""
+    """Return the code for one or the code for several."""
     return one if count == 1 else more
 
 
 def spoken(**said: Said) -> dict[str, object]:
-    """Values of a reason in words, each under its name in English and under ``<name>_said`` in clauses."""
+    """Return values of a reason in words, each under its name in English and under ``<name>_said`` in clauses."""
     found: dict[str, object] = {}
     for name, clauses in said.items():
         found[name] = say(clauses)
@@ -93,12 +110,12 @@ def spoken(**said: Said) -> dict[str, object]:
 
 
 def plain(said: Said) -> list[dict[str, object]]:
-    """The clauses as plain JSON."""
+    """Return the clauses as plain JSON."""
     return [{"code": each.code, "params": dict(each.params)} for each in said]
 
 
 def shown(name: str, value: object) -> str:
-    """A value in an English sentence."""
+    """Return a value as it stands in an English sentence."""
     if not isinstance(value, int | float):
         return str(value)
     if name.endswith("_s"):
@@ -111,7 +128,7 @@ def say(
     templates: Mapping[str, str] = TEMPLATES,
     show: Callable[[str, object], str] = shown,
 ) -> str:
-    """The clauses in one English sentence. ``show`` writes a value, by the name that it has."""
+    """Return the clauses as one English sentence. ``show`` formats a value by its name."""
     pieces = (
         templates[each.code].format_map({name: show(name, value) for name, value in each.params.items()})
         for each in said

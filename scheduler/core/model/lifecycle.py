@@ -1,4 +1,4 @@
-"""The table that says which state follows which event; nothing else in the house decides that.
+"""The lifecycle table: which state of a stage follows which event. Nothing else decides that.
 
 ``next_state(state, event)`` is the only way to a new state; the control plane's single writer and the simulator both
 call it. Lost, preempted, timed out and out of memory are causes on an attempt, never states.
@@ -13,7 +13,7 @@ from scheduler.core.model.sentences import _
 
 
 class State(StrEnum):
-    """Where a stage is in its life. A job's state derives from its stages by :func:`job_state`."""
+    """The state of a stage. A job's state derives from its stages by :func:`job_state`."""
 
     HELD = "HELD"
     PENDING = "PENDING"
@@ -26,8 +26,8 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Event(StrEnum):
-    """What can happen to a stage."""
+class StageEvent(StrEnum):
+    """An event that may change the state of a stage."""
 
     HOLD = "hold"
     RELEASE = "release"
@@ -83,14 +83,14 @@ class Health(StrEnum):
     LOST = "LOST"
 
 
-S, E = State, Event
+S, E = State, StageEvent
 
 WAITING: Final = frozenset({S.HELD, S.PENDING})
 ACTIVE: Final = frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.SUSPENDED})
 FINAL: Final = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
 USABLE_HEALTH: Final = frozenset({Health.OK, Health.DEGRADED})
 
-TABLE: Final[dict[tuple[State, Event], State]] = {
+TABLE: Final[dict[tuple[State, StageEvent], State]] = {
     (S.PENDING, E.HOLD): S.HELD,
     (S.HELD, E.RELEASE): S.PENDING,
     (S.PENDING, E.PLACE): S.STARTING,
@@ -124,20 +124,20 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
 class IllegalTransition(ValueError):
     """Raised when an event cannot happen in a state."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: State, event: StageEvent) -> None:
         super().__init__(_("a stage that is {state} cannot {event}").format(state=state, event=event))
         self.state, self.event = state, event
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: State, event: StageEvent) -> State:
     """The state that follows; raises :class:`IllegalTransition` where the table has no row."""
     try:
-        return TABLE[State(state), Event(event)]
+        return TABLE[State(state), StageEvent(event)]
     except KeyError:
-        raise IllegalTransition(State(state), Event(event)) from None
+        raise IllegalTransition(State(state), StageEvent(event)) from None
 
 
-def sources(event: Event) -> frozenset[State]:
+def sources(event: StageEvent) -> frozenset[State]:
     """All states in which ``event`` may happen; the writer's UPDATE names them in its WHERE."""
     return frozenset(state for state, e in TABLE if e == event)
 

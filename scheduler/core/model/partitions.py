@@ -19,7 +19,7 @@ MANY = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PartitionProfile:
     """A kind of partition. It has ``milli`` of the compute, ``memory_bytes`` by its name, and takes ``memory_milli`` of
     what the device has. It covers ``size`` slots from one of ``starts``, and ``uses`` so much of other resources. There
     may be at most ``most`` of it on a device."""
@@ -35,19 +35,19 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Part:
+class Partition:
     """One partition of a device: its first slot, or its number where there are no slots."""
 
     start: int
     profile: str
 
 
-Layout = tuple[Part, ...]
+Layout = tuple[Partition, ...]
 WHOLE: Layout = ()
 
 
 @dataclass(frozen=True)
-class Table:
+class PartitionTable:
     """How the devices of a model, all of one ``kind``, can be divided: into ``slots`` in a row, or by what they have of
     each resource."""
 
@@ -55,7 +55,7 @@ class Table:
     kind: str
     match: str
     source: str
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, PartitionProfile]
     slots: int = 0
     has: Mapping[str, int] = field(default_factory=dict)
     most: int = MANY
@@ -92,10 +92,10 @@ class Table:
         if not self.slots:
             taken = {part.start for part in layout}
             starts = [next(number for number in range(self.most + 1) if number not in taken)]
-        options = [start for start in starts if self.is_legal((*layout, Part(start, name)))]
+        options = [start for start in starts if self.is_legal((*layout, Partition(start, name)))]
         if len(options) < 2:
             return options[0] if options else None
-        return max(options, key=lambda start: (self._open((*layout, Part(start, name))), start))
+        return max(options, key=lambda start: (self._open((*layout, Partition(start, name))), start))
 
     def smallest(self, milli: int, memory_bytes: int, among: Collection[str] | None = None) -> str | None:
         """The profile (of those ``among`` which to choose) with the least to spare that has this much of compute and
@@ -106,7 +106,7 @@ class Table:
         best = min(able, key=lambda one: (one.memory_bytes, one.milli, one.most < MANY, one.name), default=None)
         return best.name if best else None
 
-    def _covers(self, part: Part) -> range:
+    def _covers(self, part: Partition) -> range:
         return range(part.start, part.start + self.profiles[part.profile].size)
 
     def _open(self, layout: Layout) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ class Table:
         sizes = sorted({profile.size for profile in self.profiles.values()}, reverse=True)
         return tuple(
             sum(
-                self.is_legal((*layout, Part(start, profile.name)))
+                self.is_legal((*layout, Partition(start, profile.name)))
                 for profile in self.profiles.values()
                 if profile.size == size
                 for start in profile.starts
@@ -124,19 +124,19 @@ class Table:
 
 
 @cache
-def tables() -> Mapping[str, Table]:
+def tables() -> Mapping[str, PartitionTable]:
     """All tables by name, in the order in which they are tried."""
     content = tomllib.loads((Path(__file__).parent / "partitions.toml").read_text(encoding="utf-8"))
     return {entry["name"]: _table(entry) for entry in content["table"]}
 
 
-def table_of(vendor: str, model: str) -> Table | None:
+def table_of(vendor: str, model: str) -> PartitionTable | None:
     """How a device of this model can be divided; ``None`` where it cannot, or nobody wrote it down."""
     text = f"{vendor} {model}"
     return next((one for one in tables().values() if re.search(one.match, text, re.IGNORECASE)), None)
 
 
-def can_add(table: str, made: Layout | None, layout: Layout, part: Part) -> bool:
+def can_add(table: str, made: Layout | None, layout: Layout, part: Partition) -> bool:
     """Whether a device whose parts in ``layout`` are held can give ``part`` too: one of those ``made``, where they are,
     else one that its hardware allows beside them."""
     if made is not None:
@@ -153,7 +153,7 @@ def place_for(table: str, made: Layout | None, layout: Layout, name: str) -> int
     return known.place(layout, name) if known is not None else None
 
 
-def _table(entry: Mapping[str, object]) -> Table:
+def _table(entry: Mapping[str, object]) -> PartitionTable:
     raw: Mapping[str, object] = entry
     has: Mapping[str, int] = raw.get("has", {})  # type: ignore[assignment]
     compute: int = raw.get("of", 0) or has.get("cores", 0)  # type: ignore[assignment]
@@ -162,7 +162,7 @@ def _table(entry: Mapping[str, object]) -> Table:
     for one in raw["profiles"]:  # type: ignore[attr-defined]
         uses = one.get("uses", {})
         slices = one.get("slices") or uses["cores"]
-        profiles[one["name"]] = Profile(
+        profiles[one["name"]] = PartitionProfile(
             one["name"],
             1000 * slices // compute,
             one["memory_gib"] * GIB,
@@ -172,7 +172,7 @@ def _table(entry: Mapping[str, object]) -> Table:
             uses,
             one.get("most", MANY),
         )
-    return Table(
+    return PartitionTable(
         str(raw["name"]),
         str(raw["kind"]),
         str(raw["match"]),

@@ -14,45 +14,51 @@ from scheduler.core.model.types import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReasonEntry:
     code: str
     template: str
     acts: str
 
 
-CATALOGUE: Final[tuple[Entry, ...]] = (
-    Entry("Held", "on hold by {who}", "user or admin"),
-    Entry("DependencyNeverSatisfied", "stage {stage} did not complete, and this one needs it", "user"),
-    Entry("DependencyPending", "waits for {stages}", "nobody"),
-    Entry("BeginTime", "not before {time}", "nobody"),
-    Entry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
-    Entry("InvalidSpec", "cannot run as written: {detail}", "user"),
-    Entry("SetAside", "it cannot be planned as the record has it, and is set aside; administrators see why", "admin"),
-    Entry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
-    Entry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
-    Entry("SecretMissing", "needs secret {secret}, which project {project} does not have", "user"),
-    Entry("PoolRefused", "project {project} may not use pool {pool} any more", "admin"),
-    Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
-    Entry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
-    Entry("DataResidency", "its data may not leave {site}", "user or admin"),
-    Entry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
-    Entry("ExceedsQuotaMax", "asks {asked} {kind}; the hard limit of project {project} is {limit}", "lead or admin"),
-    Entry("QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"),
-    Entry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
-    Entry("PoolStopped", "pool {pool} is stopped by {who}", "admin"),
-    Entry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
-    Entry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
-    Entry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
-    Entry("PromiseYielded", "its earlier start was given to project {project}, which is owed more", "nobody"),
-    Entry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),
-    Entry("PlannedLater", "the timetable lets it start at {time}", "nobody"),
-    Entry("TopologyUnsatisfied", "enough is free, but not inside one {domain}", "user"),
-    Entry("Fragmented", "{free} {kind} are free, but no node has the {needed} it needs", "user"),
-    Entry("CapacityInsufficient", "needs {asks}; the largest free share of a node is {free}", "nobody"),
-    Entry("ReservedForHigher", "what is free is promised to {promised} and would be late", "user"),
-    Entry("FairShareDeferred", "project {project} is above its fair share", "nobody"),
-    Entry("PriorityBehind", "{ahead} stages are ahead", "nobody"),
-    Entry("PendingEvaluation", "not yet looked at", "nobody"),
+CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
+    ReasonEntry("Held", "on hold by {who}", "user or admin"),
+    ReasonEntry("DependencyNeverSatisfied", "stage {stage} did not complete, and this one needs it", "user"),
+    ReasonEntry("DependencyPending", "waits for {stages}", "nobody"),
+    ReasonEntry("BeginTime", "not before {time}", "nobody"),
+    ReasonEntry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
+    ReasonEntry("InvalidSpec", "cannot run as written: {detail}", "user"),
+    ReasonEntry(
+        "SetAside", "it cannot be planned as the record has it, and is set aside; administrators see why", "admin"
+    ),
+    ReasonEntry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
+    ReasonEntry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
+    ReasonEntry("SecretMissing", "needs secret {secret}, which project {project} does not have", "user"),
+    ReasonEntry("PoolRefused", "project {project} may not use pool {pool} any more", "admin"),
+    ReasonEntry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
+    ReasonEntry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
+    ReasonEntry("DataResidency", "its data may not leave {site}", "user or admin"),
+    ReasonEntry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
+    ReasonEntry(
+        "ExceedsQuotaMax", "asks {asked} {kind}; the hard limit of project {project} is {limit}", "lead or admin"
+    ),
+    ReasonEntry(
+        "QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"
+    ),
+    ReasonEntry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
+    ReasonEntry("PoolStopped", "pool {pool} is stopped by {who}", "admin"),
+    ReasonEntry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
+    ReasonEntry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
+    ReasonEntry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
+    ReasonEntry("PromiseYielded", "its earlier start was given to project {project}, which is owed more", "nobody"),
+    ReasonEntry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),
+    ReasonEntry("PlannedLater", "the timetable lets it start at {time}", "nobody"),
+    ReasonEntry("TopologyUnsatisfied", "enough is free, but not inside one {domain}", "user"),
+    ReasonEntry("Fragmented", "{free} {kind} are free, but no node has the {needed} it needs", "user"),
+    ReasonEntry("CapacityInsufficient", "needs {asks}; the largest free share of a node is {free}", "nobody"),
+    ReasonEntry("ReservedForHigher", "what is free is promised to {promised} and would be late", "user"),
+    ReasonEntry("FairShareDeferred", "project {project} is above its fair share", "nobody"),
+    ReasonEntry("PriorityBehind", "{ahead} stages are ahead", "nobody"),
+    ReasonEntry("PendingEvaluation", "not yet looked at", "nobody"),
 )
 RANK: Final[Mapping[str, int]] = {entry.code: rank for rank, entry in enumerate(CATALOGUE)}
 _BY_CODE: Final = {entry.code: entry for entry in CATALOGUE}

@@ -8,24 +8,28 @@ from enum import StrEnum
 from typing import Final
 
 from scheduler.core.model.clauses import Said, clause, say
-from scheduler.core.model.lifecycle import Cause, Event
+from scheduler.core.model.lifecycle import Cause, StageEvent
 
 
-class Outcome(StrEnum):
+class RetryOutcome(StrEnum):
     REQUEUE = "requeue"
     GIVE_UP = "give_up"
     CANCEL = "cancel"
 
 
-EVENT: Final = {Outcome.REQUEUE: Event.REQUEUE, Outcome.GIVE_UP: Event.FAIL, Outcome.CANCEL: Event.CANCEL}
+EVENT: Final = {
+    RetryOutcome.REQUEUE: StageEvent.REQUEUE,
+    RetryOutcome.GIVE_UP: StageEvent.FAIL,
+    RetryOutcome.CANCEL: StageEvent.CANCEL,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryVerdict:
     """``backoff_s`` is how long a queued stage must wait first; ``said`` is why, for its history. Only where ``counts``
     does the attempt use up one of the retries."""
 
-    outcome: Outcome
+    outcome: RetryOutcome
     backoff_s: float = 0.0
     said: Said = ()
     counts: bool = True
@@ -36,7 +40,7 @@ class Verdict:
         return say(self.said)
 
     @property
-    def event(self) -> Event:
+    def event(self) -> StageEvent:
         """The event of the lifecycle table that follows."""
         return EVENT[self.outcome]
 
@@ -62,7 +66,7 @@ def decide(
     on_node_lost: str = "wait",
     backoff_s: float = 10.0,
     backoff_limit_s: float = 600.0,
-) -> Verdict:
+) -> RetryVerdict:
     """What follows the end of attempt number ``attempts`` (from 1) of at most ``max_attempts``.
 
     ``retry_on`` holds causes in lower case (``node_fail``, ``exit_code``). ``on_node_lost`` *requeue* and
@@ -76,19 +80,19 @@ def decide(
         known = ", ".join(sorted(Cause))
         raise ValueError(f"{cause!r} is not a cause; it must be one of {known}") from None
     if cause is Cause.CANCELLED:
-        return Verdict(Outcome.CANCEL, said=(clause("Cancelled"),), counts=False)
+        return RetryVerdict(RetryOutcome.CANCEL, said=(clause("Cancelled"),), counts=False)
     if cause in NO_FAULT:
         wait_s = min(300.0, 5.0 * 2 ** max(0, preemptions - 1)) if cause is Cause.PREEMPTED and preemptions else 0.0
-        return Verdict(Outcome.REQUEUE, wait_s, (clause("QueuedAgain", cause=str(cause)),), counts=False)
+        return RetryVerdict(RetryOutcome.REQUEUE, wait_s, (clause("QueuedAgain", cause=str(cause)),), counts=False)
     if cause in HOPELESS:
-        return Verdict(Outcome.GIVE_UP, said=(clause("Hopeless", cause=str(cause)),))
+        return RetryVerdict(RetryOutcome.GIVE_UP, said=(clause("Hopeless", cause=str(cause)),))
     if cause in NODE_LOST and on_node_lost in ("requeue", "requeue_fast"):
-        return Verdict(Outcome.REQUEUE, 0.0, (clause("QueuedAsNodeLost", cause=str(cause)),), counts=False)
+        return RetryVerdict(RetryOutcome.REQUEUE, 0.0, (clause("QueuedAsNodeLost", cause=str(cause)),), counts=False)
     if str(cause).lower() not in {word.lower() for word in retry_on}:
-        return Verdict(Outcome.GIVE_UP, said=(clause("NotRetried", cause=str(cause)),))
+        return RetryVerdict(RetryOutcome.GIVE_UP, said=(clause("NotRetried", cause=str(cause)),))
     if attempts >= max_attempts:
         last = clause("LastAttempt", cause=str(cause), attempt=attempts, of=max_attempts)
-        return Verdict(Outcome.GIVE_UP, said=(last,))
+        return RetryVerdict(RetryOutcome.GIVE_UP, said=(last,))
     wait_s = min(backoff_limit_s, backoff_s * 2 ** max(0, attempts - 1))
     following = clause("NextAttempt", cause=str(cause), attempt=attempts + 1, of=max_attempts)
-    return Verdict(Outcome.REQUEUE, wait_s, (following,))
+    return RetryVerdict(RetryOutcome.REQUEUE, wait_s, (following,))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from scheduler.core.model.types import Quota
 
 
-class Rights:
+class QuotaRights:
     """What projects have a right to. ``of`` are the quotas of a project; ``others`` those of the other projects of the
     same cohort to the same."""
 

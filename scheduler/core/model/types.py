@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import Said
 from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
-from scheduler.core.model.partitions import Part
+from scheduler.core.model.partitions import Partition
 
 # A stage is taken to run as many times faster as it has times the nodes, to this power, until it is measured: twice the
 # nodes make a data-parallel training about 1.8 times as fast.
@@ -61,7 +62,7 @@ class Device:
     fenced_for: str | None = None
     warned: bool = False
     partitions: str = ""
-    made: tuple[Part, ...] | None = None
+    made: tuple[Partition, ...] | None = None
     whole: bool = True
     fenced_until: float | None = None
     group: int | None = None
@@ -135,14 +136,17 @@ class Estimate:
     Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
     is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
     their P90; ``None`` where none has. Where it is not ``known`` it is something to plan with and nothing to show.
+    ``basis`` is what it rests on: a :class:`Basis`, or the English sentence that records kept before there were codes;
+    ``runs`` is on how many runs, where it rests on runs.
     """
 
     p50_s: float
     p90_s: float
-    basis: str = "declared limits"
+    basis: str = Basis.LIMITS
     declared: bool = False
     reliability: float | None = None
     known: bool = True
+    runs: int = 0
 
     def without(self, done_s: float) -> Estimate:
         """What is left once so many seconds of the work are done and kept."""
@@ -158,7 +162,7 @@ class Grant:
     device: str
     milli: int
     memory_bytes: int
-    part: Part | None = None
+    part: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +195,9 @@ class Stage:
     by name or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the
     project.
 
-    ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known;
-    ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project may not
-    use its pool any more.
+    ``bundle_gone`` tells that its code is no longer kept, ``image_missing`` why its image cannot be fetched, where that
+    is known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its
+    project may not use its pool any more.
     ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
     where its data must stay. ``within`` is the sort of domain
     (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
@@ -239,7 +243,7 @@ class Stage:
     site: str = ""
     within: str = ""
     within_required: bool = False
-    bundle_missing: str = ""
+    bundle_gone: bool = False
     image_missing: str = ""
     secret_missing: str = ""
     pool_refused: bool = False
@@ -457,9 +461,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a stage will probably start, as a range, and what that rests on. ``at`` is when it would start if everything
-    went as predicted, and ``since`` when that was thought. Where the range is too wide to be useful it is not
-    ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true."""
+    """When a stage will probably start, as a range, and what that rests on (a :class:`Basis`). ``at`` is when it would
+    start if everything went as predicted, and ``since`` when that was thought. Where the range is too wide to be
+    useful it is not ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true.
+    """
 
     low_at: float
     high_at: float
@@ -558,8 +563,9 @@ class Wait:
 class Plan:
     """The outcome of one cycle: each waiting stage is in it exactly once, in ``starts`` or in ``waits``.
 
-    ``replanned`` tells that the timetable was recomputed, and why. ``wake_at`` is the next time at which the same world
-    may give another plan: an entry falls due, a backoff ends, a prediction is overrun.
+    ``replanned`` tells that the timetable was recomputed, and why, ``replanned_said`` in clauses. ``wake_at`` is the
+    next time at which the same world may give another plan: a reservation falls due, a backoff ends, or a prediction is
+    overrun.
 
     ``swaps`` are starts on devices that the victims of this very plan still hold; their stages are among ``waits`` or
     among the victims too. Who can stop a stage at once may begin them in the same breath; everybody else passes them
@@ -574,6 +580,7 @@ class Plan:
     swaps: tuple[Start, ...] = ()
     resizes: tuple[Resize, ...] = ()
     moves: tuple[Move, ...] = ()
+    replanned_said: Said = ()
 
     @property
     def stops(self) -> tuple[Stop, ...]:

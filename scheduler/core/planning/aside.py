@@ -1,6 +1,7 @@
-"""Plans around what cannot be planned: a node, a stage or a pool that makes the engine raise is set aside for a while.
+"""Planning that goes on when the engine raises: the node, stage or pool at fault is set aside for a while.
 
-The search halves: a few dozen plans find one bad row among thousands. It runs only where a plan failed.
+The culprit is found by bisection, so a few dozen plans find one bad row among thousands. It runs only after a plan
+raised.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What a plan does without, by id (pools by name), with the reason."""
+    """What a plan leaves out: nodes and stages by id, pools by name, each with the reason."""
 
     nodes: dict[str, str] = field(default_factory=dict)
     stages: dict[str, str] = field(default_factory=dict)
@@ -38,7 +39,8 @@ class Aside:
         return bool(self.nodes or self.stages or self.pools)
 
     def out_of(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without it. A node stays and has no devices, so that nothing starts on it."""
+        """Return the snapshot without what is set aside. A node stays in it but without devices, so nothing starts
+        there."""
         return replace(
             snapshot,
             nodes=tuple(replace(node, devices=()) if node.id in self.nodes else node for node in snapshot.nodes),
@@ -49,8 +51,8 @@ class Aside:
         )
 
 
-class Planner(engine.Planner):
-    """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was."""
+class TolerantPlanner(engine.Planner):
+    """A planner that leaves out what makes the engine raise, and plans the rest. ``aside`` tells what is left out."""
 
     def __init__(self, most: int = MOST_CYCLES) -> None:
         super().__init__(most)
@@ -59,7 +61,7 @@ class Planner(engine.Planner):
         self._asked: tuple[Snapshot, Profiles, float] | None = None
 
     def plan(self, snapshot: Snapshot, profile: Profiles, now: float, news: News | None = None) -> Plan:
-        """What to do now, without what is set aside; of those who wait, those whose entry changed."""
+        """Return the plan without what is set aside; of the waiting stages, only those whose reservation changed."""
         self._asked = (snapshot, profile, now)
         if now >= self._until:
             self.aside = Aside()
@@ -74,8 +76,10 @@ class Planner(engine.Planner):
         return super().plan(self.aside.out_of(snapshot), profile, now)
 
     def explained(self, names: Collection[str] | None = None) -> Plan:
-        """The last plan with every waiting stage in it (those of ``names``, where they are given) that is not set
-        aside. Where one cannot be put into words, the plan is made anew around it."""
+        """Return the last plan with every waiting stage that is not set aside, or only those of ``names``.
+
+        If the reasons of one stage cannot be made, that stage is set aside and the plan is made again.
+        """
         try:
             return super().explained(names)
         except Exception:
@@ -86,7 +90,7 @@ class Planner(engine.Planner):
         return super().explained(names)
 
     def _set_aside(self, snapshot: Snapshot, profile: Profiles, now: float) -> bool:
-        """Look for what makes planning raise and set it aside; whether there is such a thing."""
+        """Find what makes planning raise and set it aside. Return whether anything was found."""
         found = search(snapshot, profile, now)
         if found:
             self.aside, self._until = found, now + AGAIN_S
@@ -94,7 +98,7 @@ class Planner(engine.Planner):
 
 
 def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
-    """What to set aside so that the rest can be planned; nothing where no part of it is at fault by itself."""
+    """Return what to set aside so that the rest can be planned; empty if no single row raises by itself."""
     found = Aside()
 
     def says(world: Snapshot) -> str:
@@ -133,7 +137,7 @@ def _named(one: Stage | Running) -> str:
 
 
 def _bad(some: Sequence[T], says: Callable[[Sequence[T]], str]) -> list[tuple[T, str]]:
-    """Those that fail by themselves, with what each says."""
+    """Return the rows that raise by themselves, with the error of each."""
     why = says(some) if some else ""
     if not why:
         return []

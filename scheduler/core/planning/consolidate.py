@@ -1,8 +1,8 @@
-"""Consolidation: which running stages would have to move so that one that waits fits, and what that would cost.
+"""Consolidation: which running stages to move so that a waiting stage fits, and what the moves cost.
 
-Capacity that is scattered over nodes helps no stage that needs it on one. This finds, for stages at the head of the
-queue that fit nowhere although enough is free in all, a cheapest small set of running stages that could go on elsewhere
-at once and whose leaving makes the place. It is advice: nothing of it is done unless a person says so.
+Capacity scattered over nodes does not help a stage that needs it on one node. For stages at the head of the queue that
+fit on no node although enough is free in total, this finds a cheap, small set of running stages that can continue
+elsewhere at once and whose leaving makes room. It is advice: nothing is moved unless a person decides so.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from scheduler.core.planning.resize import is_movable
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Outcome, View, grants_of
+from scheduler.core.world.view import View, WaitOutcome, grants_of
 
 # So many stages of the queue are thought about, and so many of the most promising places for each rank.
 STAGES, PLACES = 16, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """With ``moves`` the stage would start at ``placement``. ``price`` is what they lose, ``gain`` what the stage wins
-    by not waiting for ``wait_s``, both in weighted device-seconds."""
+class MoveAdvice:
+    """With ``moves`` the stage would start at ``placement``. ``price`` is the work that the moved stages lose,
+    ``gain`` what the stage gains by not waiting ``wait_s``, both in weighted device-seconds."""
 
     stage: str
     placement: Placement
@@ -45,9 +45,8 @@ class Advice:
         return self.gain > self.price
 
 
-def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> tuple[Advice, ...]:
-    """What could be consolidated, in the order of the queue. Pure; each advice stands for itself and holds if it is
-    followed alone."""
+def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> tuple[MoveAdvice, ...]:
+    """Return advice for stages in the order of the queue. Pure. Each advice assumes that no other is followed."""
     view = View(world, profiles, now)
     queue = engine.decide(view)
     waits = [stage for stage in queue if stage.id not in view.starts and stage.id not in view.owners]
@@ -57,8 +56,8 @@ def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: floa
 
 
 def _scattered(view: View, stage: Stage) -> list[FeasibleSet]:
-    """The ways in which the stage waits for nothing but a place that moving others could make."""
-    outcome = Outcome(stage)
+    """Return the feasible sets in which only scattered free capacity keeps the stage from starting."""
+    outcome = WaitOutcome(stage)
     earliest, request = gate(view, outcome), view.request_class(stage)
     if earliest is None or earliest > view.now or request.impossible:
         return []
@@ -66,7 +65,7 @@ def _scattered(view: View, stage: Stage) -> list[FeasibleSet]:
 
 
 def _fits_in_all(view: View, stage: Stage, feasible: FeasibleSet) -> bool:
-    """Whether what is free on all places together would do for each ask."""
+    """Return whether the free capacity of all nodes together meets every ask."""
     for i, ask in enumerate(feasible.alternative.asks):
         free = view.ledger.milli[feasible.rows[i]].clip(min=0).sum()
         if free < ask.count * ask.milli * stage.nodes:
@@ -74,8 +73,8 @@ def _fits_in_all(view: View, stage: Stage, feasible: FeasibleSet) -> bool:
     return True
 
 
-def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> Advice | None:
-    """The cheapest advice for a stage over these ways."""
+def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> MoveAdvice | None:
+    """Return the cheapest advice for a stage over these feasible sets."""
     entry = view.reservations.get(stage.id)
     if entry is not None:  # it would not stand in its own way
         view.unreserve(stage.id)
@@ -89,8 +88,8 @@ def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> 
     return min(found, key=lambda one: (one.price, len(one.moves)), default=None)
 
 
-def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) -> Advice | None:
-    """Move others until every rank has its node; the ledger is as before afterwards."""
+def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) -> MoveAdvice | None:
+    """Move stages until every rank of the stage has a node. Restores the ledger before it returns."""
     mark = view.ledger.checkpoint()
     try:
         ranks: list[tuple[str, tuple[Grant, ...]]] = []
@@ -114,7 +113,7 @@ def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) 
         return None  # a place is free: something else keeps the stage from it
     delay_s = max(view.running[one.victim].grace_s for one in moves)
     devices = price.breadth(feasible.alternative, stage.nodes)
-    return Advice(
+    return MoveAdvice(
         stage.id,
         Placement(feasible.alternative.index, tuple(node for node, _ in ranks), tuple(own for _, own in ranks)),
         tuple(moves),
@@ -125,7 +124,8 @@ def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) 
 
 
 def _cheapest_first(view: View, stage: Stage, feasible: FeasibleSet) -> list[Candidate]:
-    """Of the places with the most that is free of what the first ask is for, those that can be made, each by itself."""
+    """Return candidate nodes that can be emptied, cheapest first, among those with the most free devices of the
+    first ask."""
     free = view.ledger.milli[feasible.rows[0]].clip(min=0).sum(axis=1)
     order = sorted(range(len(feasible.places)), key=lambda i: (-int(free[i]), feasible.places[i].node.name))
     found: list[tuple[float, int, Candidate]] = []
@@ -141,8 +141,10 @@ def _cheapest_first(view: View, stage: Stage, feasible: FeasibleSet) -> list[Can
 def _empty(
     view: View, stage: Stage, feasible: FeasibleSet, place: Candidate, moved: set[str]
 ) -> tuple[tuple[Grant, ...], list[Move]] | None:
-    """What the stage gets on this node and who moves away for it; both are entered. ``None``, and nothing is entered,
-    where that cannot be done."""
+    """Return the grants of the stage on this node and the moves that make room for them, both entered into the ledger.
+
+    Returns ``None`` and leaves the ledger unchanged if no room can be made.
+    """
     mark = view.ledger.checkpoint()
     leaving: list[Running] = []
     for one in (None, *_movable(view, place, moved)):
@@ -162,14 +164,15 @@ def _empty(
 
 
 def _movable(view: View, place: Candidate, moved: set[str]) -> list[Running]:
-    """Those who hold something of this node and may be moved, the cheapest first."""
+    """Return the stages that hold a device of this node and may be moved, cheapest first."""
     here = [one for one in view.running.values() if place.node.id in one.placement.nodes and one.id not in moved]
     free = [one for one in here if one.alternatives and is_movable(one, view)]
     return sorted(free, key=lambda one: (price.price(one, view.now), one.id))
 
 
 def _needed(view: View, leaving: Sequence[Running]) -> list[Running]:
-    """Those of ``leaving`` without whom the place would not be made; the others get back what they held."""
+    """Return the stages of ``leaving`` that must move for the grants to fit; the others get their devices back in
+    the ledger."""
     needed = list(leaving)
     for one in sorted(leaving, key=lambda each: (-price.price(each, view.now), each.id)):
         if view.ledger.has(grants_of(one)):
@@ -179,7 +182,7 @@ def _needed(view: View, leaving: Sequence[Running]) -> list[Running]:
 
 
 def _elsewhere(view: View, stage: Stage, leaving: Sequence[Running]) -> list[Move] | None:
-    """A new place for each of these, beside each other; ``None`` where one has none."""
+    """Return a new place for each of these stages, all at the same time; ``None`` if one has none."""
     moves: list[Move] = []
     for one in leaving:
         option = another_place(view, one, now_slot)

@@ -14,8 +14,11 @@ from scheduler.core.ports import Applied, Remembers, Store, Tells
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What a cycle saw, decided and changed. ``partial``: the plan names only those of them that wait whom the cycle
-    told why. ``gone`` are those who left the queue since the cycle before, as far as the store says so."""
+    """What a cycle read, decided and changed.
+
+    ``partial`` tells that of the waiting stages the plan names only those whose reasons the cycle wrote. ``gone`` are
+    the stages that left the queue since the cycle before, if the store tells.
+    """
 
     snapshot: Snapshot
     plan: Plan
@@ -30,9 +33,9 @@ def run(
     now: float,
     planner: engine.Planner | None = None,
 ) -> Cycle:
-    """Look at the world, decide, and make it so. ``profile_for`` gives the profile of a name.
+    """Load the snapshot, plan, and apply the plan. ``profile_for`` returns the profile of a name.
 
-    With a ``planner`` only what changed since its last cycle is worked out again.
+    With a ``planner``, only what changed since its last cycle is computed again.
     """
     snapshot = store.load(now)
     profiles = {pool.name: profile_for(pool.profile) for pool in snapshot.pools}
@@ -56,8 +59,8 @@ def run(
 
 
 def tell_more(store: Tells, planner: engine.Planner, done: Cycle, now: float) -> Cycle:
-    """Tell some of those whose turn did not come in the cycle that was ``done`` last why they wait by it. Gives what
-    they were told; nothing is decided or applied."""
+    """Write reasons for waiting stages that the cycle ``done`` did not reach. Returns the stages written; decides
+    and applies nothing."""
     plan = planner.explained(store.due(done.snapshot, None, now))
     store.tell(done.snapshot, plan, now)
     return Cycle(done.snapshot, plan, Applied(), partial=True)

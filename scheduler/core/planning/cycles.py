@@ -1,4 +1,4 @@
-"""Circles of evictions: A was stopped for B, and B, directly or through others, for A."""
+"""Cycles of preemptions: A was stopped for B, and B, directly or through others, was stopped for A."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterable
 
 
 def in_circles(stops: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Who stands in a circle of ``stops``: pairs of who was stopped and for whom. The strongly connected components of
-    more than one member (Tarjan 1972), without recursion."""
+    """Return the stages that are part of a cycle of ``stops``, pairs of the stopped stage and the stage it was stopped
+    for.
+
+    These are the strongly connected components with more than one member (Tarjan 1972), computed without recursion.
+    """
     after: dict[str, list[str]] = defaultdict(list)
     for victim, winner in stops:
         if victim != winner:

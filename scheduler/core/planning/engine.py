@@ -1,11 +1,12 @@
-"""Decides which stage runs where, since when and at whose cost. A snapshot goes in, a plan comes out.
+"""The planner: which stage starts where and when, and which stages are stopped for it. A snapshot goes in, a plan comes
+out.
 
-One walk over the queue: each stage starts now, keeps its entry in the timetable, gets one, or waits with its reasons.
-Entries that were promised stand from the beginning; only those that reality has overtaken, and those in the way of a
-higher class, are lifted and looked at again when their turn comes. A second look moves entries forward where the world
-turned out better than predicted.
+One walk over the queue decides for each stage: it starts now, keeps its reservation, gets a reservation, or waits with
+reasons. Promised reservations are in the timetable from the beginning. Only those that can no longer be kept, and those
+in the way of a higher priority class, are removed and decided again at their position in the queue. Afterwards
+reservations are moved to earlier times where resources became free sooner than predicted.
 
-The walk does not look twice at what it has seen: pruning skips those of whom others have told all.
+The walk skips stages whose outcome follows from stages before them (see ``pruning``).
 """
 
 from __future__ import annotations
@@ -24,34 +25,35 @@ from scheduler.core.planning import time_sharing
 from scheduler.core.planning.evacuate import evacuate
 from scheduler.core.planning.eviction import ask_again, ask_for_followers, let_overtake, make_room
 from scheduler.core.planning.garbage import uncollected
-from scheduler.core.planning.order import Queue, in_order, line_up
+from scheduler.core.planning.order import StageOrder, in_order, line_up
 from scheduler.core.planning.pruning import Pruning, could_evict, is_spent
 from scheduler.core.planning.repair import keep, lift_lower, lift_overtaken, move_forward, yield_promises
 from scheduler.core.planning.resize import resize
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.reservation import Outcome
+from scheduler.core.world.reservation import WaitOutcome
 from scheduler.core.world.view import View
 
 
 @uncollected()
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
-    """What to do now. Pure: the same snapshot, in whatever order, gives the same plan.
+    """Return the plan for a snapshot. Pure: the order of rows in the snapshot does not matter.
 
-    ``profile`` is one for all pools, or one for each pool by name. Each waiting stage is in the plan exactly once.
+    ``profile`` is one profile for all pools, or one for each pool by name. Each waiting stage is in the plan exactly
+    once.
     """
     view = View(snapshot, profile, now)
     return conclude(view, decide(view))
 
 
 class Planner:
-    """Plans one cycle after another and keeps what did not change in between.
+    """Plans cycle after cycle and keeps the state that did not change in between.
 
-    It decides as :func:`plan` does on the snapshot that :attr:`seen` gives; but its plan names only those waiting
-    stages whose entry in the timetable changed, so that a cycle costs as much as has happened since the last one and
-    not as much as there is. :meth:`explained` gives the others too.
+    It decides as :func:`plan` would on the snapshot that :attr:`seen` returns, but its plan names only waiting stages
+    whose reservation changed. So the cost of a cycle grows with the number of changes, not with the size of the
+    cluster. :meth:`explained` returns the other waiting stages too.
 
-    It also remembers requests of stages that left long ago: after ``most`` cycles, where that is given, and after one
-    that raised, it begins anew.
+    Request classes of stages that left are kept. After ``most`` cycles, if given, and after an exception, all state is
+    rebuilt.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -60,13 +62,14 @@ class Planner:
 
     def _forget(self) -> None:
         self._view: View | None = None
-        self._queue: Queue | None = None
+        self._queue: StageOrder | None = None
         self._found: tuple[frozenset[int] | None, tuple[str, ...]] = (None, ())
         self._cycles = 0
 
     @property
     def seen(self) -> Snapshot:
-        """The snapshot of the last plan, and in it what the planner knew besides: :func:`plan` of it is the same."""
+        """The snapshot of the last plan with the planner's own state in it: :func:`plan` of it returns the same
+        plan."""
         if self._view is None:
             raise RuntimeError("nothing was planned yet; call plan() first")
         freed, unsettled = self._found
@@ -77,7 +80,7 @@ class Planner:
     def plan(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> Plan:
-        """What to do now, with only those who wait whose entry changed. ``news`` as in :meth:`think`."""
+        """Return the plan, with only the waiting stages whose reservation changed. ``news`` as in :meth:`think`."""
         view = self.think(snapshot, profile, now, news)
         return together(view, why.changes(view), explained=False)
 
@@ -85,8 +88,11 @@ class Planner:
     def think(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> View:
-        """Decide, and put nothing into words yet. ``news`` may say what changed since the snapshot before; it is found
-        out otherwise. With them the waiting and running stages and the nodes of the snapshot are not looked through."""
+        """Decide without making reasons. ``news`` tells what changed since the last snapshot; without it the changes
+        are computed.
+
+        With ``news``, waiting stages, running stages and nodes of the snapshot that it does not name are not read.
+        """
         if self._cycles == self._most:
             self._forget()
         try:
@@ -105,8 +111,7 @@ class Planner:
 
     @uncollected()
     def explained(self, names: Collection[str] | None = None) -> Plan:
-        """The last plan, with every waiting stage in it, or where ``names`` are given with those of them that wait:
-        what it says of these is the same."""
+        """Return the last plan with every waiting stage, or with those of ``names``; the decisions are the same."""
         if self._view is None or self._queue is None:
             raise RuntimeError("there is no plan to explain yet; call plan() first")
         try:
@@ -117,7 +122,7 @@ class Planner:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The first stage of the queue that waits by the last plan, where one does."""
+        """The first stage of the queue that waits after the last plan, as a tuple of one, or empty."""
         view, queue = self._view, self._queue
         if view is None or queue is None:
             return ()
@@ -125,8 +130,11 @@ class Planner:
         return tuple(islice((name for name in names if name not in view.starts), 1))
 
     def expects(self, stage_id: str) -> Expected | None:
-        """When a stage that waits by the last plan will probably start: as it was promised, else as soon as those that
-        run and those that were promised leave room for it. ``None`` where that is never, or it does not wait."""
+        """Return when a waiting stage will probably start: its reservation, else the first gap in the timetable that
+        fits.
+
+        Returns ``None`` if it never fits or does not wait.
+        """
         view = self._view
         if view is None or stage_id not in view.waiting or stage_id in view.starts:
             return None
@@ -143,9 +151,12 @@ class Planner:
         return why.guess(view, stage, first) if first else None
 
 
-def decide(view: View) -> Queue:
-    """Settle every waiting stage; returns the queue in its order. Pools that take turns come last, and none of their
-    stages is in the queue; what was freed for one of those is kept from the others."""
+def decide(view: View) -> StageOrder:
+    """Decide for every waiting stage and return the queue in order.
+
+    Pools with time sharing are planned last and their stages are not in the queue. Devices that were freed for one of
+    their stages are kept from the others.
+    """
     queue = line_up(view)
     if all(view.takes_turns(pool) for pool in view.pools):
         view.turns = time_sharing.turn(view, now_slot)
@@ -170,14 +181,16 @@ def decide(view: View) -> Queue:
     return queue
 
 
-def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
-    """The plan of a cycle, with every waiting stage in it and its reasons, or those of ``names`` that wait."""
+def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None) -> Plan:
+    """Return the plan of a cycle with reasons for every waiting stage, or only for those of ``names``."""
     return together(view, why.conclude(view, queue, names), explained=True, names=names)
 
 
 def together(view: View, plan: Plan, *, explained: bool, names: Collection[str] | None = None) -> Plan:
-    """The plan with what the pools that take turns do; with the reasons of those of them who wait (of ``names``, where
-    they are given), where it is ``explained``."""
+    """Return the plan with the decisions of the pools with time sharing added.
+
+    If ``explained``, the reasons of their waiting stages are added too (only those of ``names``, if given).
+    """
     if not view.turns:
         return plan
     wakes = [one.wake_at() for one in view.turns]
@@ -196,9 +209,9 @@ def together(view: View, plan: Plan, *, explained: bool, names: Collection[str] 
     )
 
 
-def walk(view: View, queue: Queue) -> None:
-    """Settle all stages that nobody freed devices for. A stage that needs others which wait behind it comes after
-    them."""
+def walk(view: View, queue: StageOrder) -> None:
+    """Decide for all stages for which nothing was freed and that have no reservation. A stage comes after the stages
+    that it needs, also if they are behind it in the queue."""
     pruning = Pruning(view, queue.slots)
     reservations, owners = view.reservations, view.owners
     later: dict[str, list[Stage]] = {}
@@ -220,7 +233,7 @@ def walk(view: View, queue: Queue) -> None:
 
 
 def _not_yet_seen(view: View, stage: Stage) -> str:
-    """Something that the stage needs, that waits, and whose turn has not come."""
+    """Return a waiting stage that this one needs and for which nothing is decided yet; empty if there is none."""
     for need in stage.unmet:
         if need in view.waiting and need not in view.finish and need not in view.outcomes:
             return need
@@ -228,9 +241,9 @@ def _not_yet_seen(view: View, stage: Stage) -> str:
 
 
 def _settle_later(
-    view: View, name: str, later: dict[str, list[Stage]], queue: Queue, *, finally_: bool = False
+    view: View, name: str, later: dict[str, list[Stage]], queue: StageOrder, *, finally_: bool = False
 ) -> None:
-    """Settle those who waited for ``name`` to be looked at."""
+    """Decide for the stages that were postponed until ``name`` was decided."""
     todo = [name]
     while todo:
         for stage in later.pop(todo.pop(), ()):
@@ -243,8 +256,11 @@ def _settle_later(
 
 
 def is_hopeless(view: View, pruning: Pruning, i: int, stage: Stage) -> bool:
-    """Whether the walk has seen enough to know that the stage at ``i`` neither begins nor gets an entry; tells the
-    pruning what that means for others."""
+    """Return whether earlier decisions of this walk imply that the stage at ``i`` neither starts nor gets a
+    reservation.
+
+    Tells the pruning what that implies for other stages.
+    """
     if stage.promise is not None:
         return False
     profile = view.profile(stage.pool)
@@ -275,9 +291,9 @@ def is_hopeless(view: View, pruning: Pruning, i: int, stage: Stage) -> bool:
     return True
 
 
-def settle(view: View, stage: Stage, queue: Queue) -> None:
-    """Start the stage, enter it into the timetable, or let it wait."""
-    outcome = view.outcomes[stage.id] = Outcome(stage, ahead=view.ahead.get(stage.pool, 0))
+def settle(view: View, stage: Stage, queue: StageOrder) -> None:
+    """Start the stage, reserve devices for it, or note why it waits."""
+    outcome = view.outcomes[stage.id] = WaitOutcome(stage, ahead=view.ahead.get(stage.pool, 0))
     earliest = gate(view, outcome)
     outcome.request = request = view.request_class(stage)
     if request.impossible:
@@ -303,8 +319,11 @@ def settle(view: View, stage: Stage, queue: Queue) -> None:
         view.ahead[stage.pool] = outcome.ahead + 1
 
 
-def find(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, queue: Queue) -> None:
-    """Begin the stage or enter it where it is best; entries of a lower class behind it make way."""
+def find(
+    view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet], earliest: float, queue: StageOrder
+) -> None:
+    """Start the stage or reserve the best place for it; reservations of lower classes behind it are removed if they
+    are in the way."""
     stage = outcome.stage
     option = search(view, outcome, feasible_sets, earliest)
     if (option is None or option.start_at > view.now) and lift_lower(view, stage, queue):

@@ -1,7 +1,9 @@
-"""Stages that should not stay where they are: each goes on elsewhere, by stop, checkpoint and start.
+"""Evacuation: moves of running stages away from bad devices and overloaded nodes, by stop, checkpoint and start
+elsewhere.
 
-It works when everybody who waits has had their turn, on what nobody else can use now and what no entry of the timetable
-would miss. A policy says why a stage should leave and what that is worth; without a place that is worth it it stays.
+It runs after all waiting stages were decided, and uses only capacity that no waiting stage can use now and no
+reservation needs. A policy decides whether a stage should leave and what that is worth. Without a new place that is
+worth the cost of the move, the stage stays.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from scheduler.core.planning.resize import is_movable
 from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.service import as_waiting
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float], Option | None]
 
 # At most so many leave in one cycle, so that the cluster does not shake.
 PER_CYCLE = 8
 
 
 def evacuate(view: View, finds: Finds) -> None:
-    """Note the moves of this cycle. ``finds`` is the engine's search for a place now."""
+    """Add the moves of this cycle to the view. ``finds`` is the engine's search for a place now."""
     candidates = _candidates(view)
     stopping = _stopping(view) if candidates else set()
     for one in candidates:
@@ -49,14 +51,17 @@ def evacuate(view: View, finds: Finds) -> None:
 
 
 def another_place(view: View, one: Running, finds: Finds) -> Option | None:
-    """Where a running stage could go on at once without a device that ails; it still holds what it has."""
+    """Return where a running stage could continue now without using a bad device, while it still holds its own
+    devices."""
     if not one.alternatives:
         return None
     stage = as_waiting(one)
     best: Option | None = None
     for feasible in view.request_class(stage).feasible_sets:
         feasible.forget()
-        found = finds(view, Outcome(stage), feasible, view.length_s(stage, feasible, view.profile(one.pool).plan_with))
+        found = finds(
+            view, WaitOutcome(stage), feasible, view.length_s(stage, feasible, view.profile(one.pool).plan_with)
+        )
         feasible.forget()
         if found is not None and not _ails(view, found.grants) and (best is None or found.end_at < best.end_at):
             best = found
@@ -64,8 +69,7 @@ def another_place(view: View, one: Running, finds: Finds) -> Option | None:
 
 
 def _candidates(view: View) -> list[Running]:
-    """The running stages about which some policy of their pool may have something to say: those on nodes with a device
-    that ails or with more to do than they can, the most urgent first."""
+    """Return the movable running stages on nodes with a bad device or an overload, highest priority first."""
     pools = {name for name in view.pools if view.profile(name).evacuates}
     troubled = room.columns(view.fleet).troubled
     if not pools or not troubled.any():
@@ -76,7 +80,8 @@ def _candidates(view: View) -> list[Running]:
 
 
 def _standing(view: View, one: Running) -> int:
-    """How badly a stage stands: 0 on a device that is unhealthy, 1 on one that warns, 2 on a node that is hot."""
+    """Return how urgent it is that a stage leaves: 0 on an unhealthy device, 1 on a degraded one, 2 on an overloaded
+    node."""
     if not _ails(view, grants_of(one)):
         return 2
     held = (view.ledger.devices.get(grant.device) for grant in grants_of(one))
@@ -84,19 +89,19 @@ def _standing(view: View, one: Running) -> int:
 
 
 def _wish(view: View, one: Running) -> tuple[Victims, Said, float]:
-    """Which policy says most strongly that the stage should leave, why, and what that is worth in weighted
-    device-seconds at best."""
+    """Return the policy that values it most that the stage leaves, its reason, and the largest gain in weighted
+    device-seconds."""
     wishes = ((policy, *policy.evacuates(one, view)) for policy in view.profile(one.pool).evacuates)
     return max(wishes, key=lambda wish: wish[2])
 
 
 def _stopping(view: View) -> set[str]:
-    """The nodes on which something stops: what they have to do is not what they will have."""
+    """Return the nodes with a stopping stage; their load is about to change."""
     return {node for one in view.running.values() if one.state is State.STOPPING for node in one.placement.nodes}
 
 
 def _is_settled(view: View, placement: Placement, settle_s: float, stopping: set[str]) -> bool:
-    """Whether nothing stops on these nodes, and nothing began there within ``settle_s``."""
+    """Return whether no stage is stopping on these nodes and none started there in the last ``settle_s`` seconds."""
     if settle_s <= 0:
         return True
     if not stopping.isdisjoint(placement.nodes):

@@ -1,5 +1,8 @@
-"""Whom to stop or to shrink for a stage: at its turn, again while it waits for its entry, for those behind it, and in
-the end for who will soon be done."""
+"""Preemption: chooses stages to stop or shrink for a waiting stage.
+
+Victims are looked for when the stage is decided, again while it waits for its reservation, for stages behind others of
+their class, and at last for stages that will end soon.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from scheduler.core.hooks import Victims
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.matching.placement import later_slot
 from scheduler.core.model.types import Stage
-from scheduler.core.planning.order import Queue, in_order
+from scheduler.core.planning.order import StageOrder, in_order
 from scheduler.core.planning.pruning import could_evict
 from scheduler.core.planning.repair import lift_behind
 from scheduler.core.world.request_class import RequestClass
-from scheduler.core.world.reservation import Outcome, Reservation
+from scheduler.core.world.reservation import Reservation, WaitOutcome
 from scheduler.core.world.view import View
 
 # For so many stages with an entry it is asked again whom to stop or to shrink.
@@ -23,8 +26,8 @@ ASKED_AGAIN = 16
 HEADS, FOLLOWERS = 4, 64
 
 
-def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
-    """Stop others for this stage, where a policy finds that worth its price."""
+def make_room(view: View, outcome: WaitOutcome, queue: StageOrder) -> None:
+    """Stop other stages for this one if a policy finds that worth the cost."""
     stage, request = outcome.stage, outcome.request
     reservation = view.reservations.get(stage.id)
     if stage.id in view.evicting:
@@ -43,10 +46,12 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     request.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
-def ask_again(view: View, queue: Queue) -> None:
-    """Ask again whom to stop or shrink for those at the head of the queue that have an entry: when it was made, an
-    elastic stage may have had its size for too short to give back, and others may have been within their minimum run
-    time. Nobody is served before a newcomer that stands before it."""
+def ask_again(view: View, queue: StageOrder) -> None:
+    """Look again for victims for the first stages with a reservation.
+
+    When the reservation was made, possible victims may have been protected by their minimum run time, or an elastic
+    stage may have been resized too recently. Skips a stage with a newcomer before it in the queue.
+    """
     pending, at = view.pending, view.positions(queue.slots)
     is_new = ~pending.is_blocked[queue.slots]
     is_new[at[[pending.slot[name] for name in view.reservations]]] = False
@@ -62,9 +67,13 @@ def ask_again(view: View, queue: Queue) -> None:
         _ask(view, stage, policies, queue)
 
 
-def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
-    """Ask whom to stop for those that were entered behind others of their class: first for the others, as what a stop
-    gains counts all who follow, then for themselves. Whoever loses an entry by that is settled anew by ``settle``."""
+def ask_for_followers(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
+    """Look for victims for stages whose reservation follows one of their own class, and first for the stages that they
+    follow.
+
+    The gain of a stop counts all stages that benefit. Stages that lose their reservation are decided again by
+    ``settle``.
+    """
     heads = in_order(view, set(view.followers.values()), queue)[:HEADS]
     for stage in (*heads, *in_order(view, view.followers, queue)[:FOLLOWERS]):
         if stage.id not in view.reservations or stage.id in view.owners:
@@ -74,9 +83,9 @@ def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Q
         _settle_lifted(view, before - {stage.id}, queue, settle)
 
 
-def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
-    """Ask whom of their own class to stop for those who will soon be done. Who loses an entry by that is settled
-    anew."""
+def let_overtake(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
+    """Look for victims of the same class for stages that will end soon. Stages that lose their reservation are
+    decided again."""
     for pool in sorted(view.pools):
         for policy in view.profile(pool).overtakes:
             for stage in policy.overtakers(pool, view):
@@ -85,8 +94,11 @@ def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue]
                 _settle_lifted(view, before - {stage.id}, queue, settle)
 
 
-def _settle_lifted(view: View, before: set[str], queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
-    """Settle anew whoever had an entry ``before`` and lost it, and those behind them who lose theirs by that."""
+def _settle_lifted(
+    view: View, before: set[str], queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]
+) -> None:
+    """Decide again for the stages that had a reservation ``before`` and lost it, and for those that lose theirs in
+    turn."""
     settled: set[str] = set()
     while lifted := before - view.reservations.keys() - settled:
         first = in_order(view, lifted, queue)[0]
@@ -96,7 +108,7 @@ def _settle_lifted(view: View, before: set[str], queue: Queue, settle: Callable[
 
 
 def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
-    """How long a stage that may start will wait if nobody is stopped for it, as far as the timetable reaches."""
+    """Return how long the stage would wait without preemption, up to the horizon of the timetable."""
     profile = view.profile(stage.pool)
     if stage.id in view.reservations:
         return min(profile.horizon_s, view.reservations[stage.id].option.start_at - view.now)
@@ -105,8 +117,9 @@ def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
     return min([profile.horizon_s, *(slot.start_at - view.now for slot in slots if slot)])
 
 
-def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
-    """Who of the same class has the first entry on a device of ``reservation``, and stands before it in the queue."""
+def _head_of(view: View, reservation: Reservation, queue: StageOrder) -> str:
+    """Return the stage of the same class that is before this one in the queue and has the first reservation on one
+    of its devices."""
     held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)
     slot, stage = view.pending.slot, reservation.stage
     before = [
@@ -120,17 +133,17 @@ def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
     return min(before, key=lambda one: (one.option.start_at, one.stage.id)).stage.id if before else ""
 
 
-def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: Queue) -> None:
-    """Stop others for a stage that waits, where one of the policies finds that worth its price."""
-    outcome = Outcome(stage, request=view.request_class(stage))
+def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: StageOrder) -> None:
+    """Stop other stages for a waiting stage if it may start now and a policy finds that worth the cost."""
+    outcome = WaitOutcome(stage, request=view.request_class(stage))
     if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:
         return
     if admitted(view, outcome, outcome.request) and _stop_others(view, outcome, policies, queue):
         view.outcomes[stage.id] = outcome
 
 
-def _stop_others(view: View, outcome: Outcome, policies: Iterable[Victims], queue: Queue) -> bool:
-    """Stop others for a stage as the first of the policies would that finds that worth its price; whether one did."""
+def _stop_others(view: View, outcome: WaitOutcome, policies: Iterable[Victims], queue: StageOrder) -> bool:
+    """Stop the victims of the first policy that finds that worth the cost. Return whether there was one."""
     stage = outcome.stage
     assert outcome.request is not None, "it was looked at before"
     feasible_sets, wait_s = outcome.request.feasible_sets, None

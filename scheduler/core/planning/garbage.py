@@ -1,5 +1,5 @@
-"""The garbage collector stands still while many objects are made that all live on: it would look through them again and
-again and find nothing."""
+"""Pauses of Python's cyclic garbage collector while many long-lived objects are made, which it would scan again and
+again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Run the body, or the decorated function, without cyclic garbage collection."""
+    """Context manager and decorator that disables cyclic garbage collection."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -21,7 +21,9 @@ def uncollected() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """Look no more through what lives now when garbage is collected, until this is called again: it is millions of
-    objects that live on, and a pass through all of them takes seconds."""
+    """Exclude all objects that exist now from cyclic garbage collection, until the next call.
+
+    A cluster's state is millions of long-lived objects; a full collection would take seconds.
+    """
     gc.unfreeze()
     gc.freeze()

@@ -1,9 +1,9 @@
-"""The order of the queue: who is looked at first.
+"""The order of the queue.
 
-Policies give each stage a score; more goes first, then, where projects share, who has a promise, then who came first,
-then the smaller number, then the smaller id. From one cycle to the next hardly anything changes places, so the last
-order is checked and mended before it is made anew. Where projects share, what those before it in that order will have
-received moves each stage once more.
+Policies give each stage a score. Higher scores come first; ties are broken by an existing promise (only in pools where
+projects share), submission time, job number and id. Because few stages change places between cycles, the last order is
+repaired if possible and sorted anew otherwise. Where projects share, each stage is then moved by what its project will
+have received before its turn.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from scheduler.core.world.view import View
 FEW: Final = 64
 
 
-class Queue(Sequence[Stage]):
-    """The waiting stages in order: ``slots`` of the line, each looked up when somebody asks for it."""
+class StageOrder(Sequence[Stage]):
+    """The waiting stages in order, as slots of the pending table; each stage is looked up when it is read."""
 
     def __init__(self, pending: PendingTable, slots: Column) -> None:
         self.slots = slots
@@ -39,14 +39,14 @@ class Queue(Sequence[Stage]):
         return iter(self._stages[self.slots].tolist())
 
 
-def line_up(view: View) -> Queue:
-    """All waiting stages, pool by pool, best first."""
+def line_up(view: View) -> StageOrder:
+    """Return all waiting stages, pool by pool, best first."""
     pending = view.pending
     slots = pending.slots()
     if not len(slots):
         pending.keep_order(slots)
         view.heads.see(view, slots, None)
-        return Queue(pending, slots)
+        return StageOrder(pending, slots)
     used = [pending.pools[code] for code in np.flatnonzero(np.bincount(pending.pool[slots]))]
     for pool in used:
         for policy in view.profile(pool).guarantees:
@@ -70,11 +70,11 @@ def line_up(view: View) -> Queue:
     keeping = [pool for pool in used if view.profile(pool).timetable == "keep"]
     if keeping:
         order = _kept_first(pending, order, keeping, keys[0] if len(used) > 1 else pending.pool)
-    return Queue(pending, order)
+    return StageOrder(pending, order)
 
 
 def _is_unpromised(pending: PendingTable, pools: list[str]) -> Column:
-    """Whether each stage of these pools has no promise; those of others count as if they had."""
+    """Return for each stage whether it has no promise; false for stages of other pools."""
     found: Column = ~np.isfinite(pending.promised_at)
     if len(pools) < len(pending.pools):
         found &= np.isin(pending.pool, [pending.pools.index(pool) for pool in pools])
@@ -82,9 +82,9 @@ def _is_unpromised(pending: PendingTable, pools: list[str]) -> Column:
 
 
 def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
-    """The order with the stages of one pool moved by what their projects receive before them.
+    """Return the order with the stages of one pool moved by what their projects receive before their turn.
 
-    Of each project and class only its head is moved; those behind them come after these, as they stood.
+    Only the first stages of each project and class are moved; those behind them follow in their former order.
     """
     pending, shares = view.pending, view.heads
     owners = sorted(
@@ -125,7 +125,8 @@ def _scores(view: View, pending: PendingTable, slots: Column, used: list[str]) -
 
 
 def _kept_first(pending: PendingTable, order: Column, keeping: list[str], pools: Column) -> Column:
-    """The same, but where entries are kept whatever comes, those that were promised first are served first."""
+    """Return the order with promised stages first, in the order of their promises, in pools that always keep
+    reservations."""
     keeps = np.isin(pending.pool[order], [pending.pools.index(pool) for pool in keeping])
     promised_at = np.where(keeps, pending.promised_at[order], np.inf)
     is_free = ~np.isfinite(promised_at)
@@ -151,8 +152,10 @@ def _sorted(pending: PendingTable, slots: Column, keys: tuple[Column, ...]) -> C
 
 
 def _mended(pending: PendingTable, keys: tuple[Column, ...]) -> tuple[Column, set[int]] | None:
-    """The last order with those taken out who left and those put in who came, and the slots that changed places, if the
-    others stand as they stood."""
+    """Return the last order with stages that left removed and new ones inserted, and the slots that changed places.
+
+    Returns ``None`` if too much changed.
+    """
     if pending.order is None or len(pending.changed) > FEW:
         return None
     changed = set(pending.changed)
@@ -181,8 +184,8 @@ def _without(pending: PendingTable, gone: set[int]) -> Column:
 
 
 def _out_of_order(order: Column, keys: tuple[Column, ...]) -> Column:
-    """The positions after which somebody stands who belongs before them. A key is only looked at where all before it
-    are equal."""
+    """Return the positions whose next stage belongs before them. A key is compared only where all keys before it are
+    equal."""
     first = keys[0][order]
     strays = [np.flatnonzero(first[1:] < first[:-1])]
     even = np.flatnonzero(first[1:] == first[:-1])
@@ -194,7 +197,7 @@ def _out_of_order(order: Column, keys: tuple[Column, ...]) -> Column:
 
 
 def _place(pending: PendingTable, order: Column, slot: int, keys: tuple[Column, ...]) -> int:
-    """Where in ``order`` a slot belongs (binary search)."""
+    """Return the position at which a slot belongs in ``order``, by binary search."""
 
     def value(at: int) -> tuple[object, ...]:
         return (*(key[at] for key in keys), _id(pending, at))
@@ -214,8 +217,8 @@ def _id(pending: PendingTable, slot: int) -> str:
     return stage.id
 
 
-def in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
-    """These waiting stages, in the order of the queue."""
+def in_order(view: View, names: Iterable[str], queue: StageOrder) -> list[Stage]:
+    """Return these waiting stages in the order of the queue."""
     if not names:
         return []
     at = view.positions(queue.slots)

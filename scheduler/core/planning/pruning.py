@@ -1,9 +1,9 @@
-"""Which stages of the queue the walk need not look at any more, because others have told all there is to know.
+"""Pruning: stages of the queue that the walk can skip, because decisions for other stages imply theirs.
 
-Once a request fits nowhere, or was refused for a length, nothing behind it that asks the same at the same priority and
-runs as long can begin either, whoever owns it; once a project may not have more, none of its like stages may. A stage
-for which others might be stopped is looked at all the same. What fits nowhere from the beginning, and who has nobody to
-stop, is known before the walk.
+Once a request fits on no node, or was refused for a run time, no later stage with the same request, the same priority
+and at least the same run time can start, whoever owns it. Once a project has reached its quota, none of its stages of
+the same group may start. A stage for which others might be preempted is never skipped. Requests that fit nowhere at the
+start of the cycle, and priorities that cannot preempt, are known before the walk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST: Final = 16_384
 
 
 class Pruning:
-    """One walk over the queue; ``slots`` are the slots of the pending table in its order."""
+    """One walk over the queue; ``slots`` are the slots of the pending table in queue order."""
 
     def __init__(self, view: View, slots: Column) -> None:
         pending = view.pending
@@ -47,7 +47,7 @@ class Pruning:
         self._never = self._closed_from == -np.inf
 
     def positions(self) -> Iterator[int]:
-        """The positions that must be looked at, in order, with what is known when their turn comes."""
+        """Yield the positions that must be looked at, in order, using what was learned up to then."""
         set_aside = self._set_aside()
         begin, stride = 0, STRIDE
         while begin < len(self._slots):
@@ -64,23 +64,26 @@ class Pruning:
             begin = end
 
     def close(self, i: int, length_s: float) -> None:
-        """Note that no stage of the tier of the one at ``i`` that runs at least so long can begin or be entered."""
+        """Note that no stage of the same tier as the one at ``i`` that runs at least ``length_s`` can start or be
+        reserved for."""
         tier = self._tier_of[self._group[i]]
         self._closed_from[tier] = min(self._closed_from[tier], length_s)
 
     def bar(self, i: int) -> None:
-        """Note that no stage of the group of the one at ``i`` may begin, whatever is free."""
+        """Note that no stage of the same group as the one at ``i`` may start, whatever is free."""
         self._is_barred[self._group[i]] = True
 
     def spare(self, i: int, *, whatever_it_asks: bool) -> None:
-        """Note that nobody is to be stopped for stages like the one at ``i``, or of its owner ``whatever_it_asks``."""
+        """Note that nothing is preempted for stages like the one at ``i``, or for any stage of its owner if
+        ``whatever_it_asks``."""
         if whatever_it_asks:
             self._may_evict[self._owner_of[self._group[i]]] = False
         else:
             self._is_spent[self._group[i]] = True
 
     def held_back(self, i: int) -> int:
-        """How many of the same pool, before the one at ``i``, were known not to begin from the beginning."""
+        """Return how many stages of the same pool before the one at ``i`` were known from the beginning not to
+        start."""
         if self._known is None:
             never = self._never[self._tier_of[self._group]] & ~self._view.pending.is_gated[self._slots]
             self._known = np.cumsum(never) - never
@@ -90,7 +93,7 @@ class Pruning:
         return int(self._known[i] - self._before_pool[pool])
 
     def _foretell(self) -> None:
-        """Close what fits nowhere as it is, and spare those of whose priority and project nobody may stop others."""
+        """Close tiers that fit nowhere at the start, and note priorities and projects that cannot preempt."""
         view, pending = self._view, self._view.pending
         here = np.bincount(self._group, minlength=len(pending.groups)) > 0
         fits: dict[RequestClass, bool] = {}
@@ -123,7 +126,7 @@ class Pruning:
             self._may_evict[code] = asked[key]
 
     def _open_among(self, at: slice, set_aside: Column | None) -> list[int]:
-        """Which of these positions may have to be looked at, counted from the first."""
+        """Return which of these positions may have to be looked at, relative to the first."""
         group, pending = self._group[at], self._view.pending
         evicts = self._may_evict[self._owner_of] & ~self._is_spent
         closed_from = self._closed_from[self._tier_of]
@@ -141,7 +144,7 @@ class Pruning:
         return some.tolist()
 
     def _must_see(self, i: int) -> bool:
-        """The same for one position, with what was learned meanwhile."""
+        """Return whether this position must be looked at, with what was learned meanwhile."""
         group, slot, pending = self._group[i], self._slots[i], self._view.pending
         evicts = self._may_evict[self._owner_of[group]] and not self._is_spent[group]
         is_open = evicts or self._closed_from[self._tier_of[group]] > pending.length_s[slot]
@@ -159,7 +162,8 @@ class Pruning:
             self._lifted = set(self._view.lifted)
 
     def _set_aside(self) -> Column | None:
-        """Whether each is kept back by its own state while the timetable takes no more of its priority."""
+        """Return for each stage whether its own state blocks it while the timetable takes no more reservations of
+        its priority."""
         view, pending = self._view, self._view.pending
         blocked = pending.is_blocked[self._slots]
         if not blocked.any():
@@ -176,19 +180,19 @@ class Pruning:
 
 
 def is_spent(profile: Profile, request: RequestClass, stage: Stage) -> bool:
-    """Whether it was asked in vain already whom to stop for such a stage."""
+    """Return whether victims for such a stage were looked for in this cycle without success."""
     return (stage.project if profile.reclaims else "") in request.evictions_refused
 
 
 def could_evict(view: View, profile: Profile, request: RequestClass, stage: Stage) -> bool:
-    """Whether it is worth asking whom to stop for a stage of this priority and project."""
+    """Return whether it is worth looking for victims for a stage of this priority and project."""
     if not profile.evicts or is_spent(profile, request, stage):
         return False
     return any(_could(view, policy, stage) for policy in profile.evicts)
 
 
 def _could(view: View, policy: Victims, stage: Stage) -> bool:
-    """What the policy says, asked once for all stages of a priority, and of a project where that matters to it."""
+    """Return the policy's answer, cached by priority and, if the policy depends on it, by project."""
     key = (id(policy), stage.pool, stage.priority, stage.project if policy.by_project else "", len(view.chosen_victims))
     known = view.evictable.get(key)
     if known is None:

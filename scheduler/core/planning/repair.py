@@ -1,4 +1,4 @@
-"""Entries of the timetable against reality: which of them stand, make way, yield to other projects or move forward."""
+"""Repair of the timetable: which reservations are kept, removed, yielded to other projects or moved forward."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scheduler.core.matching.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.matching.placement import STILL_S, clear_option, later_option, now_slot
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Promise, Stage
-from scheduler.core.planning.order import Queue
+from scheduler.core.planning.order import StageOrder
 from scheduler.core.world.pending import Column
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.reservation import Option, Outcome, Reservation
+from scheduler.core.world.reservation import Option, Reservation, WaitOutcome
 from scheduler.core.world.view import View
 
 # So many entries of a class are looked at again in one cycle because shares have drifted.
@@ -21,8 +21,11 @@ YIELDS = 32
 
 
 def lift_overtaken(view: View) -> None:
-    """Take out the entries that reality has overtaken: their time has come or their devices are taken, what they need
-    is not done, or they had to stand elsewhere than promised. Their stages are settled when their turn comes."""
+    """Remove reservations that can no longer be kept.
+
+    Their start has passed, their devices are taken, the stages they need are not done, or they had to be placed
+    elsewhere than promised. Their stages are decided again at their position in the queue.
+    """
     closed = {name for name, pool in view.pools.items() if is_closed(pool)}
     may_be_gated, slot = view.pending.is_gated, view.pending.slot
     for name, reservation in list(view.reservations.items()):
@@ -40,13 +43,13 @@ def lift_overtaken(view: View) -> None:
 
 
 def lift(view: View, name: str) -> None:
-    """Take an entry out; its stage is settled when its turn comes."""
+    """Remove a reservation; its stage is decided again at its position in the queue."""
     view.free(view.unreserve(name).option.grants)
     view.lifted.add(name)
 
 
-def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
-    """Take out the entries of lower classes that stand behind ``stage`` in the queue; whether there were any."""
+def lift_lower(view: View, stage: Stage, queue: StageOrder) -> bool:
+    """Remove reservations of lower classes behind ``stage`` in the queue. Return whether there were any."""
     entries = view.entries.get(stage.pool, {})
     if not any(count for priority, count in entries.items() if priority < stage.priority):
         return False
@@ -65,8 +68,8 @@ def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
     return bool(lower)
 
 
-def lift_behind(view: View, stage: Stage, queue: Queue) -> None:
-    """Take out the entries behind ``stage`` that its new one stands on."""
+def lift_behind(view: View, stage: Stage, queue: StageOrder) -> None:
+    """Remove the reservations behind ``stage`` that overlap its new one."""
     clashing = view.table.owners(view.table.oversold) & view.reservations.keys() - {stage.id}
     if clashing:
         at = view.positions(queue.slots)
@@ -76,8 +79,8 @@ def lift_behind(view: View, stage: Stage, queue: Queue) -> None:
                 lift(view, name)
 
 
-def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> bool:
-    """Whether the entry stands as it was promised, or begins now that its time has come."""
+def keep(view: View, outcome: WaitOutcome, promise: Promise, earliest: float) -> bool:
+    """Return whether the promised reservation is kept, or the stage starts because its time has come."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     feasible = view.feasible_set_of(outcome.request, promise) if outcome.request else None
     if feasible is None:  # a device of it can no longer be used
@@ -106,8 +109,11 @@ def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> boo
 
 
 def yield_promises(view: View) -> None:
-    """Take out entries of projects that have drifted too far ahead of others of their class, and those of whom they
-    keep waiting. All are settled when their turn comes; one whose place nobody takes stays where it was promised."""
+    """Remove reservations of projects that received too much more than others of their class, and those they delay.
+
+    All of these stages are decided again at their position in the queue; one whose place nobody takes keeps its
+    reservation.
+    """
     for pool, (slots, due) in view.due.items():
         profile = view.profile(pool)
         reservations = [
@@ -134,8 +140,11 @@ def yield_promises(view: View) -> None:
 def _drifted(
     view: View, priority: int, slots: Column, due: Column, starts_at: Column, drift: float
 ) -> tuple[dict[str, str], list[str]]:
-    """Of one class: whose entries are in the way of a project that is owed more, each with that project; and who would
-    start sooner without them. ``due`` is what the project of each slot will have received before it."""
+    """Return, within one class, the stages whose reservations delay a project that is owed more, each with that
+    project; and the stages that would start sooner without them.
+
+    ``due`` is what the project of each slot will have received before it.
+    """
     pending = view.pending
     inside = pending.priority[slots] == priority
     entered = np.flatnonzero(inside & np.isfinite(starts_at[slots]))
@@ -169,17 +178,17 @@ def _drifted(
 
 
 def _meets(view: View, request: RequestClass, reservation: Reservation) -> bool:
-    """Whether stages of this request class could use what an entry holds."""
+    """Return whether stages of this request class could use what a reservation holds."""
     rows = [view.fleet.node_row[node] for node in reservation.option.placement.nodes]
     return any(feasible.line_of(row) is not None for feasible in request.feasible_sets for row in rows)
 
 
 def move_forward(view: View, pool: str) -> None:
-    """Start early what can, and give earlier times to entries where the world turned out better.
+    """Start reserved stages that fit now, and move reservations to earlier times that have become free.
 
-    Every entry stays in the table meanwhile, so that none is delayed. Only nodes on which something was given back
-    since the last look can make a difference. The first few are looked at in each cycle; the others only when the head
-    of the queue moved, or those before them by more device time than the profile's drift.
+    Every reservation stays in the timetable meanwhile, so none is delayed. Only nodes on which something was released
+    since the last look can make a difference. The first few reservations are looked at in every cycle; the others only
+    when the head of the queue changed, or when those before them moved by more device time than the profile's drift.
     """
     profile = view.profile(pool)
     if not profile.start_early or profile.timetable == "none" or (view.freed == set() and not view.unsettled):
@@ -207,7 +216,7 @@ def move_forward(view: View, pool: str) -> None:
 
 
 def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float:
-    """Move one entry to an earlier time, if there is one; returns by how many device-seconds."""
+    """Move one reservation to an earlier time, if there is one. Return by how many device-seconds."""
     stage, promise, old = reservation.stage, reservation.promise, reservation.option
     request = view.request_class(stage)
     freed = [
@@ -217,7 +226,7 @@ def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float
     ]
     if not freed:
         return 0.0
-    fresh = Outcome(stage, request=request)
+    fresh = WaitOutcome(stage, request=request)
     earliest = gate(view, fresh)
     if earliest is None or (not look_ahead and earliest > view.now):
         return 0.0
@@ -267,7 +276,7 @@ def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float
 def _could_be_sooner(
     view: View, feasible: FeasibleSet, profile: Profile, among: list[int] | None, before: float
 ) -> bool:
-    """Whether one of these places has what is asked for now, or may have it ``before`` then."""
+    """Return whether one of these places has what is asked for now, or may have it before ``before``."""
     if among is None:
         return True
     view.refresh(feasible, profile)
@@ -275,13 +284,13 @@ def _could_be_sooner(
 
 
 def _is_elsewhere(view: View, promise: Promise) -> bool:
-    """Whether the entry touches no node on which something was given back: it cannot be in its own way there."""
+    """Return whether the reservation uses none of the nodes on which something was released."""
     freed = view.freed or set()
     return all(view.fleet.node_row.get(node) not in freed for node in promise.placement.nodes)
 
 
 def _may_begin(view: View, request: RequestClass, profile: Profile) -> bool:
-    """Whether stages of this request class could use at this moment what was given back since the last look."""
+    """Return whether stages of this request class could use now what was released since the last look."""
     for feasible in request.feasible_sets:
         feasible.forget()
         view.refresh(feasible, profile)
@@ -293,7 +302,8 @@ def _may_begin(view: View, request: RequestClass, profile: Profile) -> bool:
 
 
 def _freed_places(view: View, feasible: FeasibleSet, stage: Stage | None = None) -> list[int] | None:
-    """The places of ``feasible`` on which something was given back since the last look; ``None`` if that may be any."""
+    """Return the places of ``feasible`` on which something was released since the last look; ``None`` if it may be
+    any place."""
     if view.freed is None or (stage is not None and stage.id in view.unsettled):
         return None
     return feasible.places.lines_of(view.freed)

@@ -1,9 +1,9 @@
-"""Live sizes of elastic stages: as wide as idle nodes allow, and away from nodes that drain.
+"""Resizes of elastic stages: growth onto idle nodes, and shrinking away from draining nodes.
 
-It works when everybody who waits has had their turn, so it gives out only what nobody else can use now and what no
-entry of the timetable would miss. A stage that starts is widened at once; one that runs is told to stop and go on with
-another number of nodes where a policy finds that worth its price. Who gives nodes back to a stage that waits is chosen
-by the policy ``elastic``, before anybody is stopped altogether.
+It runs after all waiting stages were decided, and uses only capacity that no waiting stage can use now and no
+reservation needs. A stage that starts in this cycle gets more nodes at once. A running stage is told to stop and
+continue with another number of nodes if a policy finds that worth the cost. Which elastic stages shrink for a waiting
+stage is decided by the policy ``elastic``, before any stage is preempted.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from scheduler.core.model.clauses import clause, say, several
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
 from scheduler.core.resources import elastic
-from scheduler.core.resources.elastic import Curve, Elastic, Sizing
+from scheduler.core.resources.elastic import Elastic, ScalingCurve, Sizing
 from scheduler.core.world import price
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.service import as_waiting
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float, Iterable[int]], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float, Iterable[int]], Option | None]
 
 LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
 # Below this scaling a node more is as good as idle, and is left to whoever comes next.
 LEAST_SCALING: Final = 0.2
 # Weights do not ask for the curve.
-ANY: Final = Curve({1: 1.0})
+ANY: Final = ScalingCurve({1: 1.0})
 
 
 def resize(view: View, finds: Finds) -> None:
-    """Widen what starts in this cycle, and resize what runs. ``finds`` is the engine's search for a place now, among
-    the given places of a way."""
+    """Grow the stages that start in this cycle and resize running ones. ``finds`` searches for a place now among
+    given places."""
     if any(view.waiting[name].most_nodes for name in view.starts):
         _widen(view, finds)
     if view.elastic:
@@ -46,12 +46,12 @@ def resize(view: View, finds: Finds) -> None:
 
 
 def left_s(one: Running, world: ReadOnlyWorld) -> float:
-    """For how long a running stage will probably go on as it is."""
+    """Return for how long a running stage will probably continue at its present size."""
     return world.predicted_end(one, world.profile(one.pool).plan_with) - world.now
 
 
 def is_movable(one: Running, world: ReadOnlyWorld) -> bool:
-    """Whether a running stage may be told to go on with another number of nodes."""
+    """Return whether a running stage may be told to continue with another number of nodes."""
     return (
         one.state is State.RUNNING
         and one.preemptible
@@ -64,7 +64,7 @@ def is_movable(one: Running, world: ReadOnlyWorld) -> bool:
 
 
 def _widen(view: View, finds: Finds) -> None:
-    """Give the starts of this cycle more nodes, one at a time to whom it is worth most."""
+    """Give the starting stages more nodes, one at a time, each to the stage that gains most by it."""
     line: list[tuple[float, str]] = []
     for name, option in view.starts.items():
         _offer(line, view, view.waiting[name], option)
@@ -85,14 +85,14 @@ def _offer(line: list[tuple[float, str]], view: View, stage: Stage, option: Opti
 
 
 def _worth(stage: Stage | Running, least: int, size: int, left: float) -> float:
-    """What one node more is worth to a stage of this size (see :mod:`scheduler.core.resources.elastic`)."""
+    """Return what one more node is worth to a stage of this size (see :mod:`scheduler.core.resources.elastic`)."""
     more = elastic.faster(least, size + 1, stage.scaling) - elastic.faster(least, size, stage.scaling)
     one = Elastic(stage.id, ANY, weight=price.weight(stage.priority), left_s=left)
     return round(more * elastic.weight(one, Sizing()), 12)
 
 
 def _joined(view: View, stage: Stage, option: Option, more: Option) -> Option:
-    """The option with the nodes of the other as its last ranks."""
+    """Return the option with the nodes of ``more`` as its last ranks."""
     one, other = option.placement, more.placement
     placement = Placement(one.alternative, one.nodes + other.nodes, one.grants + other.grants)
     length = view.length_s(stage, option.feasible, view.profile(stage.pool).plan_with, len(placement.nodes))
@@ -102,7 +102,7 @@ def _joined(view: View, stage: Stage, option: Option, more: Option) -> Option:
 def _one_more(
     view: View, stage: Stage, feasible: FeasibleSet, used: tuple[str, ...], held: tuple[Grant, ...], finds: Finds
 ) -> Option | None:
-    """A place for one rank more on a node that is not ``used``, if the stage may have it and it fits there now."""
+    """Return a place for one more rank on a node not in ``used``, if the stage may have it and it fits there now."""
     size, profile = len(used) + 1, view.profile(stage.pool)
     if size > stage.most_nodes:
         return None
@@ -116,13 +116,13 @@ def _one_more(
     refused_s, feasible.refused_s = feasible.refused_s, float("inf")
     barred, feasible.barred = feasible.barred, []
     try:
-        return finds(view, Outcome(replace(stage, nodes=1)), feasible, length, among)
+        return finds(view, WaitOutcome(replace(stage, nodes=1)), feasible, length, among)
     finally:
         feasible.refused_s, feasible.barred = refused_s, barred
 
 
 def _admits(view: View, stage: Stage, feasible: FeasibleSet, held: tuple[Grant, ...]) -> bool:
-    """Whether no policy forbids the stage at this size; what it holds already is not counted twice."""
+    """Return whether every policy admits the stage at this size; what it holds already is not counted twice."""
     policies = view.profile(stage.pool).admits
     if not policies:
         return True
@@ -132,7 +132,7 @@ def _admits(view: View, stage: Stage, feasible: FeasibleSet, held: tuple[Grant, 
 
 @contextmanager
 def _without(view: View, stage: Stage, held: tuple[Grant, ...]) -> Iterator[None]:
-    """The view as if the stage neither ran nor started."""
+    """Context manager: the view as if the stage neither ran nor started."""
     starts, running, counted = view.starts, view.running.pop(stage.id, None), view.held.copy()
     view.starts = {name: option for name, option in starts.items() if name != stage.id}
     view.held.count(stage.project, held, view.ledger.devices, -1)
@@ -147,8 +147,10 @@ def _without(view: View, stage: Stage, held: tuple[Grant, ...]) -> Iterator[None
 
 
 def _resize(view: View, finds: Finds) -> None:
-    """Let running stages leave nodes that drain, and grow into what is idle where that is worth its price. They take it
-    when they start again: the ledger shows it free afterwards, as it is."""
+    """Tell running stages to leave draining nodes, and to grow onto idle nodes where that is worth the cost.
+
+    They take the nodes when they start again; afterwards the ledger shows the nodes as free.
+    """
     mark = view.ledger.checkpoint()
     line: list[tuple[float, str]] = []
     seen: dict[object, list[FeasibleSet]] = {}
@@ -177,7 +179,7 @@ def _resize(view: View, finds: Finds) -> None:
 
 
 def _draining(view: View, one: Running) -> tuple[str, ...] | None:
-    """Which of its nodes drain; ``None`` where one of them is out of contact."""
+    """Return which of its nodes are draining; ``None`` if one of its nodes is out of contact."""
     states = [view.nodes[name].state if name in view.nodes else NodeState.LOST for name in one.placement.nodes]
     if any(state not in LEAVING and state is not NodeState.READY for state in states):
         return None
@@ -185,8 +187,10 @@ def _draining(view: View, one: Running) -> tuple[str, ...] | None:
 
 
 def _has_room(view: View, one: Running, seen: dict[object, list[FeasibleSet]]) -> bool:
-    """Whether it may be wider, and there is a place at all on which a rank of it would fit now. ``seen`` are the ways
-    of those asked about before in this cycle."""
+    """Return whether it may have more nodes and one more rank would fit on some node now.
+
+    ``seen`` has the feasible sets that were checked before in this cycle.
+    """
     if len(one.placement.nodes) >= one.most_nodes:
         return False
     where = (one.pool, one.pinned, one.avoid, one.site, one.within, one.within_required)
@@ -228,13 +232,13 @@ def _resize_one(view: View, one: Running, drains: tuple[str, ...], policy: Any, 
 
 
 def _asked(one: Running) -> Stage:
-    """A running elastic stage as it would stand in the queue."""
+    """Return a running elastic stage in the form of a waiting one."""
     stage = as_waiting(one)
     return replace(stage, nodes=one.least_nodes, most_nodes=one.most_nodes, scaling=one.scaling, pinned=one.pinned)
 
 
 def _grown(view: View, one: Running, stays: tuple[str, ...], finds: Finds) -> tuple[str, ...]:
-    """The nodes that it could have besides those on which it stays; they are claimed."""
+    """Return the nodes that it could get in addition to those on which it stays, and claim them in the ledger."""
     stage = _asked(one)
     for feasible in _feasible_sets(view, stage, one, stays):
         mark = view.ledger.checkpoint()
@@ -253,7 +257,7 @@ def _grown(view: View, one: Running, stays: tuple[str, ...], finds: Finds) -> tu
 
 
 def _feasible_sets(view: View, stage: Stage, one: Running, stays: tuple[str, ...]) -> list[FeasibleSet]:
-    """The way that it follows where it stays; any where it stays nowhere."""
+    """Return the feasible set of the alternative that it runs; all of them if none of its nodes stays."""
     feasible_sets = view.request_class(stage).feasible_sets
     if not stays:
         return feasible_sets

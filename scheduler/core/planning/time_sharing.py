@@ -1,14 +1,16 @@
-"""Time sharing: all stages that may hold devices, running or waiting, are lined up anew, and the best of them do.
+"""Time sharing: running and waiting stages of a pool are ordered together, and the first of them hold the devices.
 
-The whole line is walked once. A running stage stays where it is as long as nobody before it needed its devices; a
-waiting one takes what is free, else it displaces the last of the queue, else those before it are packed closer. What
-fits nowhere is passed over. Who was displaced may be placed elsewhere when its turn comes.
+The whole order is walked once. A running stage stays where it is unless a stage before it took its devices. A waiting
+stage takes what is free; if that is not enough it displaces the last stages of the order; if that does not help, the
+stages before it are packed closer. A stage that fits nowhere is skipped. A displaced stage may be placed elsewhere at
+its own position.
 
-Where stages take time to stop, those for whom others were told to come before the queue: they begin on what was freed
-for them, which nobody else takes, or wait for the rest of it without displacing anybody else.
+Where stages take time to stop, those for which others are stopping come before the order: they start on what was freed
+for them, which is kept from others, or wait for the rest without displacing more.
 
-Classical time-sharing schedulers (Tiresias, NSDI 2019; Gavel, OSDI 2020; Muri, SIGCOMM 2022) move work free of charge;
-where the profile has a policy that evicts, a move must gain what it costs, and policies may protect running stages.
+The classical schedulers of this kind (Tiresias, NSDI 2019; Gavel, OSDI 2020; Muri, SIGCOMM 2022) treat moves as free.
+Here, if the profile has a preemption policy, a move must gain more than it costs, and policies may protect running
+stages.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ from scheduler.core.resources import speed
 from scheduler.core.resources.match import grant
 from scheduler.core.world import price, service
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float], Option | None]
 
 MOVABLE = (State.STARTING, State.RUNNING, State.SUSPENDED)
 
 
 def turn(view: View, now_slot: Finds) -> list[Rotation]:
-    """One rotation of every pool in the view that rotates, after the other pools were settled: what these start or keep
-    for somebody is taken. ``now_slot`` finds a place on what is free."""
+    """Plan one round for every pool with time sharing, after the other pools were decided. ``now_slot`` finds a
+    place on what is free."""
     turns = [Rotation(view, pool, now_slot) for pool in sorted(view.pools) if view.takes_turns(pool)]
     for one in turns:
         one.run()
@@ -58,7 +60,7 @@ def turn(view: View, now_slot: Finds) -> list[Rotation]:
 
 @dataclass(slots=True)
 class Seat:
-    """Where a stage of the queue ends up: in the place where it runs (``option`` is ``None``) or in a new one."""
+    """Where a stage runs in this round: in its present place (``option`` is ``None``) or in a new one."""
 
     stage: Stage
     running: Running | None
@@ -66,8 +68,9 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Change:
-    """One way to make room: the new place, who must leave altogether, and whom it would move elsewhere."""
+class Displacement:
+    """One way to make room: the new place, the stages that must stop, and the stages that move with their new
+    places."""
 
     option: Option
     leave: list[Running]
@@ -75,7 +78,7 @@ class Change:
 
 
 class Rotation:
-    """One pass over the queue of one pool. While it lasts the ledger shows: what is free, less what was taken since."""
+    """One pass over the order of one pool. Meanwhile the ledger shows what is free minus what was taken so far."""
 
     def __init__(self, view: View, pool: str, now_slot: Finds) -> None:
         self.view, self.pool, self.profile, self._now_slot = view, pool, view.profile(pool), now_slot
@@ -86,7 +89,7 @@ class Rotation:
         self._seats: dict[str, Seat] = {}
         self._gone: dict[str, Stage] = {}
         self._prices: dict[str, tuple[float, float]] = {}
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, WaitOutcome] = {}
         stops: list[Stop] = [*view.preempts, *view.resizes, *view.moves]
         told = {one.victim for one in stops}
         mine = [one for one in view.running.values() if one.pool == pool and one.id not in told]
@@ -100,7 +103,7 @@ class Rotation:
         self._widths = {one.id: price.width(one) for one in self._movable.values()}
 
     def run(self) -> None:
-        """Walk the queue and note what follows."""
+        """Walk the order and note starts, moves and preemptions."""
         stages = [one for one in self.view.waiting.values() if one.pool == self.pool]
         stages = [one for one in stages if self._open(one)]
         self._line = self._ordered([*stages, *self._asked.values()])
@@ -116,7 +119,8 @@ class Rotation:
         self._note()
 
     def _keep_promises(self) -> None:
-        """Seat those for whom others were stopped, as far as these are gone, and keep the rest of it from others."""
+        """Seat the stages for which others were stopped, as far as these are gone, and keep the rest of their
+        devices for them."""
         view = self.view
         for stage in self._line if view.owners else ():
             if stage.id not in view.owners or stage.id in self._movable:
@@ -147,8 +151,8 @@ class Rotation:
         )
 
     def _open(self, stage: Stage) -> bool:
-        """Whether it may start now at all; notes why not."""
-        outcome = self._outcomes[stage.id] = Outcome(stage)
+        """Return whether the stage may start now at all; if not, note why."""
+        outcome = self._outcomes[stage.id] = WaitOutcome(stage)
         earliest = gate(self.view, outcome)
         outcome.request = request = self.view.request_class(stage)
         if request.impossible:
@@ -164,10 +168,10 @@ class Rotation:
         return sorted(stages, key=lambda stage: ranks[stage.id])
 
     def _pairs(self) -> Iterator[tuple[Stage, list[FeasibleSet] | None]]:
-        """The line, each stage with the ways that it may take at that point; ``None`` means any.
+        """Return the order as pairs of a stage and the feasible sets to try at that point; ``None`` means all.
 
-        Where a policy allots, the most urgent pair of stage and feasible set comes first, and the queue itself comes
-        after, so that nothing stays free which somebody can use.
+        If the profile has an allotting policy, the pairs of highest priority come first, then the whole order, so that
+        nothing usable stays free.
         """
         for policy in self.profile.allots:
             allotted = policy.allot(self._line, self.view)
@@ -183,7 +187,7 @@ class Rotation:
     # -- one stage --------------------------------------------------------------------------------------------------
 
     def _seat(self, stage: Stage, only: list[FeasibleSet] | None) -> None:
-        """Give the stage a place in one of the ways, if there is one for it."""
+        """Give the stage a place in one of the feasible sets, if there is one."""
         running = self._movable.get(stage.id)
         if running is not None and running.id not in self._gone:
             own = self._own(running)
@@ -197,7 +201,7 @@ class Rotation:
             return
         if running is not None and not running.alternatives:
             return  # displaced, and nobody knows where else it could run
-        outcome = self._outcomes.setdefault(stage.id, Outcome(stage, request=self.view.request_class(stage)))
+        outcome = self._outcomes.setdefault(stage.id, WaitOutcome(stage, request=self.view.request_class(stage)))
         assert outcome.request is not None, "it was set when the stage was looked at"
         feasible_sets = outcome.request.feasible_sets
         if running is None:
@@ -211,7 +215,7 @@ class Rotation:
             self.view.ahead[self.pool] = self.view.ahead.get(self.pool, 0) + 1
 
     def _own(self, running: Running) -> FeasibleSet | None:
-        """The way that a running stage follows."""
+        """Return the feasible set of the alternative that a running stage runs."""
         row = self.view.fleet.node_row.get(running.placement.nodes[0])
         if row is None or not running.alternatives:
             return None
@@ -221,7 +225,8 @@ class Rotation:
         return None
 
     def _better(self, stage: Stage, own: FeasibleSet | None) -> list[FeasibleSet]:
-        """The ways in which a running stage would be faster than in its own, where the profile chooses among ways."""
+        """Return the feasible sets in which a running stage would be faster, if the profile chooses among
+        alternatives."""
         if own is None or not self.profile.chooses:
             return []
         return sorted(
@@ -230,7 +235,7 @@ class Rotation:
         )
 
     def _leave_for(self, stage: Stage, running: Running, feasible_sets: list[FeasibleSet]) -> bool:
-        """Move a running stage to one of ``feasible_sets``; whether there was room and it was worth it."""
+        """Move a running stage to one of ``feasible_sets``. Return whether there was room and the move was worth it."""
         feasible_sets = [feasible for feasible in feasible_sets if self._is_enough(stage, feasible)]
         if not feasible_sets:
             return False
@@ -250,8 +255,8 @@ class Rotation:
         ledger.rollback(mark)
         return False
 
-    def _best(self, stage: Stage, feasible_sets: list[FeasibleSet]) -> Change | None:
-        """The best way to seat a stage that holds nothing."""
+    def _best(self, stage: Stage, feasible_sets: list[FeasibleSet]) -> Displacement | None:
+        """Return the best way to seat a stage that holds nothing."""
         changes = []
         for feasible in feasible_sets:
             change = self._now(stage, feasible)
@@ -265,15 +270,15 @@ class Rotation:
                 return next(change for change in changes if change.option is option)
         return changes[0] if changes else None
 
-    def _now(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
-        """Room on what is free."""
+    def _now(self, stage: Stage, feasible: FeasibleSet) -> Displacement | None:
+        """Return a place on what is free."""
         feasible.forget()
         length = self.view.length_s(stage, feasible, self.profile.plan_with)
-        option = self._now_slot(self.view, Outcome(stage, request=self.view.request_class(stage)), feasible, length)
-        return Change(option, []) if option else None
+        option = self._now_slot(self.view, WaitOutcome(stage, request=self.view.request_class(stage)), feasible, length)
+        return Displacement(option, []) if option else None
 
     def _behind(self, feasible: FeasibleSet) -> list[Running]:
-        """Those in the places of a feasible set that have not had their turn, in the order of the queue."""
+        """Return the stages on the nodes of a feasible set that come later in the order."""
         known = self._in.get(id(feasible))
         if known is None:
             row = self.view.fleet.node_row
@@ -285,8 +290,9 @@ class Rotation:
         known = self._in[id(feasible)] = [one for one in known if one.id in self._lower]
         return known
 
-    def _displace(self, stage: Stage, feasible: FeasibleSet, lower: list[Running]) -> Change | None:
-        """Room on what the last of the queue hold; as few of them as will do, the very last first."""
+    def _displace(self, stage: Stage, feasible: FeasibleSet, lower: list[Running]) -> Displacement | None:
+        """Return room made by stopping or moving as few stages from the end of the order as possible, the last
+        first."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         released: list[Running] = []
         found = None
@@ -306,8 +312,9 @@ class Rotation:
         ledger.rollback(mark)
         return found
 
-    def _pack(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
-        """Room by placing all before it anew, in their order; those whose nodes stay the same keep their devices."""
+    def _pack(self, stage: Stage, feasible: FeasibleSet) -> Displacement | None:
+        """Return room made by placing all stages before it anew, in order; those that keep their nodes keep their
+        devices."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         seats = [seat for seat in self._seats.values() if seat.running is None or seat.running.alternatives]
         try:
@@ -350,12 +357,12 @@ class Rotation:
                     ledger.claim(grants_of(one))
                 else:
                     leave.append(one)
-            return Change(placed, leave, move)
+            return Displacement(placed, leave, move)
         finally:
             ledger.rollback(mark)
 
     def _is_enough(self, stage: Stage, feasible: FeasibleSet) -> bool:
-        """Whether what is free and what the rest of the queue holds would do, if it lay in the right places."""
+        """Return whether free devices plus those of later stages would do if they were on the right nodes."""
         at = speed.deciding(feasible.alternative.asks)
         ask = feasible.alternative.asks[at]
         free = int(np.maximum(self.view.ledger.milli[feasible.rows[at]], 0).sum())
@@ -363,7 +370,7 @@ class Rotation:
         return free + 1000 * held >= ask.count * ask.milli * stage.nodes
 
     def _on(self, stage: Stage, option: Option) -> Option | None:
-        """The same option with devices that are free now on its very nodes."""
+        """Return the same option with devices that are free now on the same nodes."""
         ranks: list[tuple[Grant, ...]] = []
         for node in option.placement.nodes:
             line = option.feasible.line_of(self.view.fleet.node_row[node])
@@ -376,7 +383,8 @@ class Rotation:
         return Option(option.feasible, option.start_at, option.end_at, placement, option.among)
 
     def _feasible(self, seat: Seat) -> FeasibleSet | None:
-        """The way that it follows, or the first that it could; ``None`` where it can run nowhere any more."""
+        """Return the feasible set that it runs in, or the first in which it could; ``None`` if there is none any
+        more."""
         if seat.option is not None:
             return seat.option.feasible
         assert seat.running is not None, "a seat is old or new"
@@ -397,11 +405,11 @@ class Rotation:
 
     # -- what it costs ----------------------------------------------------------------------------------------------
 
-    def _stopped(self, change: Change) -> list[Running]:
+    def _stopped(self, change: Displacement) -> list[Running]:
         return [*change.leave, *(seat.running for seat, _ in change.move if seat.running and seat.option is None)]
 
     def _is_worth(self, stage: Stage, stopped: list[Running], option: Option) -> bool:
-        """Whether stopping these gains what it costs; always so where the profile evicts nobody at a price."""
+        """Return whether stopping these stages gains more than it costs; always true without a preemption policy."""
         if not stopped or not self.profile.evicts:
             return True
         view = self.view
@@ -417,8 +425,8 @@ class Rotation:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _make(self, stage: Stage, running: Running | None, change: Change) -> None:
-        """Take the place, with all that this means for others."""
+    def _make(self, stage: Stage, running: Running | None, change: Displacement) -> None:
+        """Take the place and apply what follows for the displaced stages."""
         ledger = self.view.ledger
         for seat, _ in change.move:
             ledger.release(self._held(seat))
@@ -437,11 +445,11 @@ class Rotation:
         self._seats[stage.id] = Seat(stage, running, change.option)
 
     def _count(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
-        """Keep what projects hold true while the queue is walked, for those who admit."""
+        """Update what projects hold, which admission policies read during the walk."""
         self.view.held.count(project, grants, self.view.ledger.devices, sign)
 
     def _note(self) -> None:
-        """Turn the seats into starts, swaps, preempts and moves."""
+        """Turn the seats into starts, swaps, preemptions and moves."""
         for stage in self._line:
             seat = self._seats.get(stage.id)
             if seat is None or seat.option is None:
@@ -472,13 +480,14 @@ class Rotation:
             view.length_s(stage, option.feasible, "p50"),
             view.length_s(stage, option.feasible, "p90"),
             stage.estimate.basis,
+            runs=stage.estimate.runs,
         )
         names = ", ".join(view.nodes[node].name for node in option.placement.nodes)
         said = (clause("TurnHere", nodes=names),)
         return Start(stage.id, option.placement, say(said), lasts, said)
 
     def waits(self) -> list[Wait]:
-        """Those who do not start on what is free now, each with its reasons."""
+        """Return the stages that do not start now, each with its reasons."""
         started = {one.stage for one in self.starts}
         victims: dict[str, list[Running]] = {}
         for one in self.preempts:
@@ -499,7 +508,7 @@ class Rotation:
         return found
 
     def wake_at(self) -> float | None:
-        """When to look again although nothing happens: a round ends, an order turns, a wait is over."""
+        """Return when to plan again if nothing happens: at the end of a round, of a wait, or when the order changes."""
         now, times = self.view.now, []
         if isinstance(self.profile.rotates, (int, float)) and self._line:
             times.append((math.floor(now / self.profile.rotates) + 1) * self.profile.rotates)

@@ -1,4 +1,4 @@
-"""The search for victims: which running stages cost least without which a stage would fit."""
+"""The search for victims: the cheapest running stages whose stop makes room for a stage."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from scheduler.core.world.reservation import grants_of
 def cheapest(
     stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, world: ReadOnlyWorld
 ) -> tuple[Placement, tuple[Running, ...]] | None:
-    """A placement for all ranks and the victims that it needs, none of which could be left out; the world is as before
-    afterwards.
+    """Return a placement for all ranks and the victims it needs, none of which could be spared. Restores the ledger.
 
-    ``slots`` (of the victim index) are those who may be stopped and ``costs`` what each costs, in any unit. Of all
-    places the ``look`` most promising for each rank are looked at closely, and none that surely costs more than
-    ``most``.
+    ``slots`` (of the victim index) are the stages that may be stopped and ``costs`` the cost of each, in any unit. For
+    each rank the ``look`` most promising places are examined, except those that certainly cost more than ``most``.
     """
     with world.trial() as ledger:
         return _choose(stage, feasible, slots, costs, most, look, ledger, world)
@@ -66,11 +64,11 @@ def _choose(
 def _promising(
     stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, world: ReadOnlyWorld
 ) -> list[tuple[int, Column]]:
-    """The places on which the asks may fit for the least cost, each with those of ``slots`` (by position) who could be
-    stopped there.
+    """Return the places on which the asks may fit at the least cost, each with the possible victims there (positions in
+    ``slots``).
 
-    A place is judged by what freeing the missing devices would cost at the price of its cheapest holder: no set of
-    victims there can be cheaper. Places on which that alone exceeds ``most`` are left out.
+    The bound of a place is what the missing devices cost at the price of their cheapest holder, so no set of victims
+    there can be cheaper. Places whose bound exceeds ``most`` are left out.
     """
     victim_index, nodes = world.victim_index, feasible.places.nodes
     world.refresh(feasible, world.profile(stage.pool))
@@ -89,7 +87,7 @@ def _promising(
 
 
 def _stoppable(slots: Column, cost: dict[str, float], world: ReadOnlyWorld) -> list[Running]:
-    """These running stages, the least important and cheapest first."""
+    """Return these running stages, the least important and cheapest first."""
     stages: list[Running] = world.victim_index.stages[slots].tolist()
     guards = {one.pool: world.profile(one.pool).protects for one in stages}
     free = [one for one in stages if not any(policy.protects(one, world) for policy in guards[one.pool])]
@@ -99,7 +97,7 @@ def _stoppable(slots: Column, cost: dict[str, float], world: ReadOnlyWorld) -> l
 def _least(
     feasible: FeasibleSet, place: Candidate, running: list[Running], cost: dict[str, float], ledger: Ledger
 ) -> list[Running] | None:
-    """The fewest, least important stages of one node without which the asks fit; ``None`` where none would do."""
+    """Return the fewest, least important stages of one node whose stop makes the asks fit; ``None`` if no set does."""
     asks = feasible.alternative.asks
     if grant(asks, place, ledger) is not None:
         return []

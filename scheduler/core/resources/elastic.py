@@ -21,7 +21,7 @@ _UNKNOWN_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ScalingCurve:
     """The rate of progress at each size that a stage may have, relative to that of size 1 or to any other constant.
 
     ``rates`` maps numbers of devices to rates, all positive. Sizes that are not named cannot be had.
@@ -58,7 +58,7 @@ class Elastic:
     """
 
     id: str
-    curve: Curve
+    curve: ScalingCurve
     size: int = 0
     weight: float = 1.0
     left_s: float | None = None

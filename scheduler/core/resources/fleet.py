@@ -21,7 +21,7 @@ Rates = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class NodeClass:
     """A class of nodes. ``sample`` is the first of them; ``nodes`` their rows in the order of names. ``code`` names the
     class for as long as the fleet lives, ``kit`` all classes with the same devices and the same container engine."""
 
@@ -74,7 +74,7 @@ class Fleet:
         self.accelerators = sum(device.kind != "cpu" for device in self.devices)
         self._codes: dict[Hashable, int] = {}
         self._kits: dict[Hashable, int] = {}
-        self._classes: dict[int, Alike] = {}
+        self._classes: dict[int, NodeClass] = {}
         self._empty: dict[tuple[str, str, int], int] = {}
         self.class_of: list[int | None] = []
         members: dict[tuple[int, int], list[int]] = {}
@@ -84,13 +84,13 @@ class Fleet:
             self.class_of.append(code[0])
             members.setdefault(code, []).append(i)
         for (code_, kit), rows in members.items():
-            self._classes[code_] = Alike(self.nodes[rows[0]], np.array(rows, dtype=np.int64), code_, kit)
+            self._classes[code_] = NodeClass(self.nodes[rows[0]], np.array(rows, dtype=np.int64), code_, kit)
         self._count_in: dict[str, int] = {}
-        self._in_pool: dict[str, dict[int, list[tuple[int, Alike]]]] = {}
-        self._in_order: list[Alike] | None = list(self._classes.values())
+        self._in_pool: dict[str, dict[int, list[tuple[int, NodeClass]]]] = {}
+        self._in_order: list[NodeClass] | None = list(self._classes.values())
 
     @property
-    def classes(self) -> list[Alike]:
+    def classes(self) -> list[NodeClass]:
         """All classes, that of the first node first."""
         if self._in_order is None:
             self._in_order = sorted(self._classes.values(), key=lambda one: int(self.rank[one.nodes[0]]))
@@ -100,7 +100,7 @@ class Fleet:
         """A node of a class."""
         return self._classes[code].sample
 
-    def in_pool(self, pool: str) -> dict[int, list[tuple[int, Alike]]]:
+    def in_pool(self, pool: str) -> dict[int, list[tuple[int, NodeClass]]]:
         """The classes of a pool by their kit, each with its place among all classes."""
         known = self._in_pool.get(pool)
         if known is None:
@@ -217,7 +217,7 @@ class Fleet:
         known = self._classes.get(code)
         rows = np.append(known.nodes, row) if known else np.array([row], dtype=np.int64)
         rows = rows[np.argsort(self.rank[rows])]
-        self._classes[code] = Alike(self.nodes[int(rows[0])], rows, code, kit)
+        self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, kit)
         self.class_of[row] = code
         self._forget_order()
 
@@ -228,7 +228,7 @@ class Fleet:
         known = self._classes.pop(code)
         rows = known.nodes[known.nodes != row]
         if len(rows):
-            self._classes[code] = Alike(self.nodes[int(rows[0])], rows, code, known.kit)
+            self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, known.kit)
         self.class_of[row] = None
         self._forget_order()
 

@@ -1,4 +1,4 @@
-"""Free capacity while the engine thinks: claim, release, hold, checkpoint, rollback."""
+"""The ledger: free capacity of every device during planning, with claim, release, checkpoint and rollback."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from scheduler.core.model.partitions import Layout, Part, can_add
+from scheduler.core.model.partitions import Layout, Partition, can_add
 from scheduler.core.model.types import Device, Grant
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
 
 
 class FreeDevices(Protocol):
-    """What a :class:`Ledger` tells, for who may not change it; nobody writes into its arrays."""
+    """The read-only part of a :class:`Ledger`. Its arrays must not be written."""
 
     @property
     def fleet(self) -> Fleet: ...
@@ -30,11 +30,10 @@ class FreeDevices(Protocol):
 
 
 class Ledger:
-    """What is free of each device now. A claim never leaves less than nothing: it raises ``ValueError`` instead.
+    """What is free of each device now. A claim beyond that raises ``ValueError``.
 
-    ``milli`` and ``memory`` are arrays by device row, for whoever looks at many; :meth:`free` answers for one.
-    ``touched`` names the node row of every change in order, so that a caller who remembers how long it was can keep
-    what it worked out about the other nodes.
+    ``milli`` and ``memory`` are arrays by device row; :meth:`free` returns the values of one device. ``touched`` has
+    the node row of every change in order, so that callers can find which nodes changed since they last looked.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -47,11 +46,11 @@ class Ledger:
         self._milli: list[int] = fleet.capacity.tolist()
         self._memory: list[int] = fleet.memory.tolist()
         self._row, self._owner = fleet.row, fleet.owner
-        self._parts: dict[int, list[Part]] = {}
-        self._log: list[tuple[int, int, int, Part | None]] = []
+        self._parts: dict[int, list[Partition]] = {}
+        self._log: list[tuple[int, int, int, Partition | None]] = []
 
     def follow(self, node_row: int) -> None:
-        """Take over what the fleet says of a node now. Nobody may hold anything on it."""
+        """Update a node from the fleet. Nothing on it may be claimed."""
         fleet = self.fleet
         more = len(fleet.devices) - len(self._milli)
         if more:
@@ -108,15 +107,14 @@ class Ledger:
             self._move(row, -grant.milli, -grant.memory_bytes, grant.part)
 
     def occupy(self, grants: Iterable[Grant]) -> None:
-        """Enter what is held in fact, even where that is more than there is; devices no longer reported are passed
-        over."""
+        """Enter what is really held, even beyond the capacity; devices no longer reported are ignored."""
         for grant in grants:
             row = self._row.get(grant.device)
             if row is not None:
                 self._move(row, -grant.milli, -grant.memory_bytes, grant.part)
 
     def fill(self, held: Sequence[tuple[int, Grant]]) -> None:
-        """Enter at once what is held in fact, with the row of each, where nothing was entered before."""
+        """Enter all that is really held at once, with the row of each, into an empty ledger."""
         rows = np.array([row for row, _ in held], dtype=np.int64)
         size = len(self.fleet.devices)
         self.milli[:-1] -= np.bincount(rows, [one.milli for _, one in held], size).astype(np.int64)
@@ -128,14 +126,14 @@ class Ledger:
         self.touched += sorted({self._owner[row] for row, _ in held})
 
     def release(self, grants: Iterable[Grant]) -> None:
-        """Give back; a device that is no longer reported is passed over."""
+        """Release grants; devices no longer reported are ignored."""
         for grant in grants:
             row = self._row.get(grant.device)
             if row is not None:
                 self._move(row, grant.milli, grant.memory_bytes, grant.part)
 
     def hold(self, grants: Iterable[Grant]) -> None:
-        """Take what is free of ``grants``, so that nobody behind takes it while the rest is being freed."""
+        """Claim the free part of ``grants``, so that no later stage takes it while the rest is being freed."""
         for grant in grants:
             row = self._row[grant.device]
             milli = max(0, min(grant.milli, self._milli[row]))
@@ -144,12 +142,12 @@ class Ledger:
             self._move(row, -milli, -memory, part)
 
     def close(self, device: str) -> None:
-        """Take all that is free of a device."""
+        """Claim all that is free of a device."""
         row = self._row[device]
         self._move(row, -max(0, self._milli[row]), -max(0, self._memory[row]))
 
     def checkpoint(self) -> int:
-        """A mark to come back to."""
+        """Return a mark for :meth:`rollback`."""
         return len(self._log)
 
     def rollback(self, mark: int) -> None:
@@ -161,21 +159,21 @@ class Ledger:
                 self._divide(row, part, is_added=milli > 0)
 
     def settle(self) -> None:
-        """Make all that was done the ground that :meth:`rollback` cannot go behind."""
+        """Make everything so far permanent; :meth:`rollback` cannot go back behind it."""
         self._log.clear()
 
-    def _can_divide(self, row: int, part: Part) -> bool:
+    def _can_divide(self, row: int, part: Partition) -> bool:
         device = self.fleet.devices[row]
         return can_add(device.partitions, device.made, tuple(self._parts.get(row, ())), part)
 
-    def _divide(self, row: int, part: Part, *, is_added: bool) -> None:
+    def _divide(self, row: int, part: Partition, *, is_added: bool) -> None:
         parts = self._parts.setdefault(row, [])
         if is_added:
             parts.append(part)
         elif part in parts:
             parts.remove(part)
 
-    def _move(self, row: int, milli: int, memory: int, part: Part | None = None) -> None:
+    def _move(self, row: int, milli: int, memory: int, part: Partition | None = None) -> None:
         self._write(row, milli, memory)
         if part is not None:
             self._divide(row, part, is_added=milli < 0)

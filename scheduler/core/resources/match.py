@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, Protocol
 
 from scheduler.core.model.lifecycle import USABLE_HEALTH
-from scheduler.core.model.partitions import WHOLE, Layout, Part, Profile, place_for, tables
+from scheduler.core.model.partitions import WHOLE, Layout, Partition, PartitionProfile, place_for, tables
 from scheduler.core.model.types import Alternative, Ask, Device, Grant, Mode, Node
 
 SMALLEST: Final = "smallest"
@@ -75,7 +75,7 @@ def _is_held(ask: Ask, device: Device) -> bool:
     return not is_share or (ask.sharing == "soft" and device.sharing in ("soft", "hard"))
 
 
-def profile_of(ask: Ask, device: Device) -> Profile | None:
+def profile_of(ask: Ask, device: Device) -> PartitionProfile | None:
     """The kind of partition of this device that meets the ask, if it may be divided so."""
     made = None if device.made is None else frozenset(part.profile for part in device.made)
     return _profile_of(ask.partition, ask.milli, ask.memory_bytes, device.partitions, made)
@@ -88,7 +88,9 @@ def partition_of(ask: Ask, device: Device) -> str:
 
 
 @cache
-def _profile_of(name: str, milli: int, memory_bytes: int, table: str, made: frozenset[str] | None) -> Profile | None:
+def _profile_of(
+    name: str, milli: int, memory_bytes: int, table: str, made: frozenset[str] | None
+) -> PartitionProfile | None:
     known = tables().get(table)
     if known is None:
         return None
@@ -173,11 +175,11 @@ def grant(asks: Sequence[Ask], place: Candidate, spare: Spare) -> tuple[Grant, .
     return tuple(one for at in range(len(asks)) for one in grants.get(at, ()))
 
 
-def _part(ask: Ask, device: Device, layout: Layout) -> Part | None:
+def _part(ask: Ask, device: Device, layout: Layout) -> Partition | None:
     """One more partition on a device, where there is a place for it."""
     profile = profile_of(ask, device)
     start = place_for(device.partitions, device.made, layout, profile.name) if profile else None
-    return Part(start, profile.name) if profile and start is not None else None
+    return Partition(start, profile.name) if profile and start is not None else None
 
 
 def _home(devices: Sequence[Device], count: int) -> tuple[int | None, int | None]:

@@ -1,12 +1,11 @@
-"""The reservation profile: what will be free of each device, and when a gang could have it.
+"""The timetable: what will be free of each device, and when a gang could have it.
 
-Conservative backfill (Mu'alem and Feitelson 2001): each device has a step function of free capacity over time; running
-stages and promised entries take from it until their predicted ends; the earliest start of a gang is the first time from
+Conservative backfill (Mu'alem and Feitelson 2001): each device has a step function of free capacity over time. Running
+stages and reservations take from it until their predicted ends. The earliest start of a gang is the first time from
 which enough nodes have what it asks for its whole length.
 
-Most devices are in one of two plain conditions: nothing more will ever be taken of them than now, or one stage holds
-them and they are free from its end on. Arrays tell those apart, so that thousands of nodes are judged at once and only
-the others one by one.
+Most devices are in one of two simple states: nothing more will be taken than now, or one stage holds them and they are
+free from its end on. Arrays mark these, so thousands of nodes are handled at once and only the others one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.model.partitions import Layout, Part, can_add
+from scheduler.core.model.partitions import Layout, Partition, can_add
 from scheduler.core.model.types import Ask, Device, Grant
 from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.match import Candidate, grant, share_of
@@ -44,9 +43,9 @@ _COLUMNS = {
 }
 
 
-class Lane:
-    """One device: ``milli[i]`` and ``memory[i]`` are free from ``times[i]`` until ``times[i + 1]``. The first step
-    reaches back to the beginning of time."""
+class DeviceLane:
+    """The step function of one device: ``milli[i]`` and ``memory[i]`` are free from ``times[i]`` until ``times[i +
+    1]``. The first step begins at minus infinity."""
 
     __slots__ = ("memory", "milli", "times")
 
@@ -122,17 +121,17 @@ class Window:
 
 
 class Timetable:
-    """Who holds what until when, as far as it is predicted.
+    """Which stage holds what until when, as predicted.
 
-    ``take`` may leave less than nothing: a running stage that overruns stands where another was promised; such devices
-    are in ``oversold`` until the promise is repaired or late, as the profile says.
+    ``take`` may leave less than nothing free: a running stage that overruns overlaps a promise. Such devices are in
+    ``oversold`` until the promise is repaired or late, as the profile says.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.oversold: set[int] = set()
         self._row = fleet.row
-        self._lanes: list[Lane | None] = [None] * len(fleet.devices)
+        self._lanes: list[DeviceLane | None] = [None] * len(fleet.devices)
         self._entries: dict[str, tuple[float, float, Held]] = {}
         # By device: who has an entry, and the ends by which the latest of them is judged.
         self._on: list[dict[str, tuple[float, float]]] = [{} for _ in fleet.devices]
@@ -146,7 +145,7 @@ class Timetable:
         self._capacity = np.append(fleet.capacity, 0)
 
     def follow(self, node_row: int) -> None:
-        """Take over what the fleet says of a node now. Nobody may have an entry on it."""
+        """Update a node from the fleet. It may have no entries."""
         fleet = self.fleet
         more = len(fleet.devices) - len(self._lanes)
         if more:
@@ -168,8 +167,10 @@ class Timetable:
             self.oversold.discard(row)
 
     def fill(self, owners: Sequence[str], holds: Sequence[Held], ends: Sequence[float], lates: Sequence[float]) -> None:
-        """Enter many at once, each from the beginning of time until its end, or at worst its late end; ``holds`` are
-        the rows and grants of each. Lanes of devices on which nobody had an entry are made when somebody asks."""
+        """Enter many entries at once, each from minus infinity until its end, or at worst its late end.
+
+        ``holds`` are the rows and grants of each. Lanes of devices without entries are made when they are first read.
+        """
         rows = np.array([row for held in holds for row, _ in held], dtype=np.int64)
         made = {row for row in rows.tolist() if self._lane(row) is not None}
         for owner, held, end, late in zip(owners, holds, ends, lates, strict=True):
@@ -198,11 +199,11 @@ class Timetable:
             assert lane is not None, "it was there before"
             self._note(row, lane)
 
-    def _lane(self, row: int) -> Lane | None:
-        """The lane of a device; ``None`` as long as nobody has an entry on it."""
+    def _lane(self, row: int) -> DeviceLane | None:
+        """Return the lane of a device; ``None`` if it has no entry."""
         lane = self._lanes[row]
         if lane is None and self._on[row]:
-            lane = self._lanes[row] = Lane(self.fleet.devices[row])
+            lane = self._lanes[row] = DeviceLane(self.fleet.devices[row])
             for owner in self._on[row]:
                 start, end, known = self._entries[owner]
                 for at, one in known:
@@ -217,13 +218,13 @@ class Timetable:
         for row, one in known:
             lane = self._lane(row)
             if lane is None:
-                lane = self._lanes[row] = Lane(self.fleet.devices[row])
+                lane = self._lanes[row] = DeviceLane(self.fleet.devices[row])
             lane.take(start, end, one.milli, one.memory_bytes)
             self._on[row][owner] = (end, late_end)
             self._note(row, lane)
 
     def drop(self, owner: str) -> None:
-        """Take the entry of ``owner`` out again, if it has one."""
+        """Remove the entry of ``owner``, if it has one."""
         if owner not in self._entries:
             return
         start, end, known = self._entries[owner]
@@ -235,8 +236,8 @@ class Timetable:
             self._on[row].pop(owner, None)
             self._note(row, lane)
 
-    def _note(self, row: int, lane: Lane) -> None:
-        """Keep the arrays true for one device."""
+    def _note(self, row: int, lane: DeviceLane) -> None:
+        """Update the arrays for one device."""
         milli, memory = lane.milli, lane.memory
         least, least_memory = min(milli), min(memory)
         # However many entries overlap, what is missing fits the array: only that it is less than nothing matters.
@@ -279,7 +280,7 @@ class Timetable:
                 parts |= {one.part for at, one in grants if at == row and one.part}
         return tuple(sorted(parts))
 
-    def _can_divide(self, name: str, layout: Layout, part: Part) -> bool:
+    def _can_divide(self, name: str, layout: Layout, part: Partition) -> bool:
         device = self.fleet.devices[self._row[name]]
         return can_add(device.partitions, device.made, layout, part)
 
@@ -320,8 +321,8 @@ class Timetable:
         return {owner for row in rows for owner in self._on[row]}
 
     def in_the_way(self, grants: Iterable[Grant], start: float, end: float) -> list[str]:
-        """Owners of entries that begin after ``start`` and overlap the window on one of these devices, first to start
-        first."""
+        """Return owners of entries that begin after ``start`` and overlap the window on one of these devices, first
+        start first."""
         found = set()
         for one in grants:
             for owner in self._on[self._row[one.device]]:
@@ -339,8 +340,11 @@ class Timetable:
         before: float = FOREVER,
         among: Sequence[int] | None = None,
     ) -> tuple[float, list[tuple[Candidate, tuple[Grant, ...]]]] | None:
-        """The first start from which ``count`` places of ``feasible`` meet its asks for ``length_s``, and their grants;
-        ``None`` where there is none ``before`` then. ``among`` narrows the search to those places."""
+        """Return the first start from which ``count`` places of ``feasible`` meet its asks for ``length_s``, and their
+        grants.
+
+        Returns ``None`` if there is none before ``before``. ``among`` restricts the search to these places.
+        """
         asks = feasible.alternative.asks
         places = np.arange(len(feasible.places)) if among is None else np.asarray(among, dtype=np.int64)
         plain_from, is_plain = self._plain(feasible, places)
@@ -387,7 +391,7 @@ class Timetable:
     def _plain(
         self, feasible: FeasibleSet, places: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """From when on each place meets every ask for ever, and whether that is the whole truth about it."""
+        """Return from when on each place meets every ask for ever, and whether no entry after that matters."""
         since = np.full(len(places), ALWAYS)
         is_plain = np.full(len(places), feasible.is_disjoint)
         for ask, rows, need in zip(feasible.alternative.asks, feasible.rows, feasible.needs, strict=True):
@@ -405,11 +409,11 @@ class Timetable:
         return since, is_plain
 
     def soonest(self, feasible: FeasibleSet, among: Sequence[int]) -> float:
-        """Before which time none of these places can meet the asks."""
+        """Return a time before which none of these places can meet the asks."""
         return float(self._bounds(feasible, np.asarray(among, dtype=np.int64)).min())
 
     def _bounds(self, feasible: FeasibleSet, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Before which time no place can meet the asks: those for whole devices need so many that are all free."""
+        """Return a time before which no place can meet the asks: asks for whole devices need that many free ones."""
         bounds = np.full(len(places), ALWAYS)
         for ask, rows, need in zip(feasible.alternative.asks, feasible.rows, feasible.needs, strict=True):
             at = rows[places]
@@ -419,8 +423,11 @@ class Timetable:
         return bounds
 
     def _first(self, asks: Sequence[Ask], place: Candidate, length_s: float, at: float, before: float) -> float | None:
-        """The first start on one node, before ``before``. Each step jumps to where every ask has enough devices that
-        are free for the whole length from some time on; at a time where nothing jumps any more, they are granted."""
+        """Return the first start on one node before ``before``.
+
+        Each step jumps to where every ask has enough devices that are free for the whole length from some time on;
+        where no step jumps further, the devices are granted.
+        """
         while at < before:
             then = at
             for ask, devices in zip(asks, place.matches, strict=True):

@@ -1,4 +1,5 @@
-"""What a cycle decides: starts, entries of the timetable, evictions and fences; and how that is taken back."""
+"""The decisions of a cycle on the state of the cluster (starts, reservations, preemptions, fences), and how they are
+undone."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from scheduler.core.resources.timetable import ALWAYS
 from scheduler.core.world import lateness
 from scheduler.core.world.occupancy import Occupancy
 from scheduler.core.world.pending import Column
-from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
+from scheduler.core.world.reservation import Option, Reservation, WaitOutcome, grants_of
 
 if TYPE_CHECKING:
     from scheduler.core.planning.time_sharing import Rotation
@@ -24,8 +25,11 @@ SLACK, LEAST_SLACK_S = 0.05, 60.0
 
 
 class Decisions(Occupancy):
-    """The world with what was decided on it. ``stirred`` are stages with an entry that something kept from starting
-    then and not now, or the other way."""
+    """The state with the decisions of this cycle applied.
+
+    ``stirred`` are stages with a reservation that something kept from starting at the last snapshot and not at this
+    one, or the reverse.
+    """
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
@@ -44,9 +48,9 @@ class Decisions(Occupancy):
         self._begin_cycle()
 
     def _begin_cycle(self) -> None:
-        """Nothing is decided yet. What the last cycle decided is undone before."""
+        """Reset the decisions. Those of the last cycle were undone before."""
         self._shares = None
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, WaitOutcome] = {}
         self.starts: dict[str, Option] = {}
         self.preempts: list[Preempt] = []
         self.resizes: list[Resize] = []
@@ -107,8 +111,11 @@ class Decisions(Occupancy):
         self._count(stage.project, more, 1)
 
     def reserve(self, stage: Stage, option: Option, promise: Promise | None = None, *, keeps: bool = False) -> None:
-        """Enter ``option`` into the timetable. ``promise`` is the one that it stands for, a new one is made otherwise;
-        where it ``keeps`` the promise, that is shown as it was, wherever the entry stands."""
+        """Enter ``option`` into the timetable.
+
+        ``promise`` is the promise that it stands for; without one a new promise is made. If it ``keeps`` the promise,
+        the promise is shown unchanged wherever the reservation is placed.
+        """
         if promise:
             late_at = promise.late_at
         else:
@@ -141,7 +148,7 @@ class Decisions(Occupancy):
         entries[stage.priority] = entries.get(stage.priority, 0) + 1
 
     def _reserve_again(self, stage: Stage, promise: Promise) -> None:
-        """Enter a promise of the record, where it still makes sense; the engine sees to the others."""
+        """Enter a stored promise into the timetable if that is still possible; the engine decides about the others."""
         profile = self.profile(stage.pool)
         request = self.request_class(stage)
         feasible = self.feasible_set_of(request, promise)
@@ -169,7 +176,7 @@ class Decisions(Occupancy):
         )
 
     def unreserve(self, name: str) -> Reservation:
-        """Take an entry out again."""
+        """Remove a reservation."""
         reservation = self.reservations.pop(name)
         self._rewritten.add(name)
         self.table.drop(name)
@@ -178,14 +185,14 @@ class Decisions(Occupancy):
         return reservation
 
     def _unreserve_for_now(self, name: str) -> None:
-        """Take out the entry of a stage, if it has one; what is on record is entered again later."""
+        """Remove the reservation of a stage, if it has one; a stored promise is entered again later."""
         if name in self.reservations:
             self.free(self.unreserve(name).option.grants)
 
     # -- evictions and fences ---------------------------------------------------------------------------------------
 
     def evict(self, stage: Stage, eviction: Eviction) -> None:
-        """Mark the victims and keep what the preemptor needs of the rest; it starts when they are gone."""
+        """Mark the victims as stopping and fence the devices that the preemptor needs; it starts when they are gone."""
         option = eviction.option
         fenced = tuple(one.device for one in option.grants if self._is_scarce(one))
         sizes = eviction.sizes or (0,) * len(eviction.victims)
@@ -214,12 +221,13 @@ class Decisions(Occupancy):
             self.preempts.append(Preempt(victim.id, stage.id, price, gain, fenced))
 
     def _is_scarce(self, one: Grant) -> bool:
-        """Whether a freed share must be fenced: accelerators always, CPU cores only where too few are free as it is."""
+        """Return whether a freed share must be fenced: accelerators always, CPU cores only where few are free."""
         milli, memory = self.ledger.free(one.device)
         return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
 
     def keep_for_turns(self) -> list[Grant]:
-        """Take what stands free behind the fences of pools that take turns; gives what must be given back to them."""
+        """Claim what is free behind the fences of pools with time sharing; return the grants to release to them
+        later."""
         kept = []
         for device, owner in sorted(self.fences.items()):
             if self.takes_turns(self.waiting[owner].pool):
@@ -229,8 +237,7 @@ class Decisions(Occupancy):
         return kept
 
     def close_fences(self) -> None:
-        """Take from everybody else what stands free behind a fence. Each pool that takes turns asks for it again, of
-        what was given back to it."""
+        """Claim what is free behind a fence. Each pool with time sharing claims it anew from what is released to it."""
         for device, owner in sorted(self.fences.items()):
             if owner in self.starts:
                 continue
@@ -243,14 +250,14 @@ class Decisions(Occupancy):
                 self._tentative.append(name)
 
     def _expect(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
-        """Count what will be held once an eviction is done, for this cycle."""
+        """Count what projects will hold once a preemption is done, for this cycle."""
         self._count(project, grants, sign)
         self._expected.append((project, grants, sign))
 
     # -- the next cycle ---------------------------------------------------------------------------------------------
 
     def _undo(self) -> None:
-        """Take back what the last cycle decided."""
+        """Undo the decisions of the last cycle."""
         self.freed = set()
         self.ledger.rollback(0)
         for owner in self._tentative:

@@ -1,7 +1,7 @@
-"""What changed since the last look at the world, and whom it concerns.
+"""Applies what changed between two snapshots to the planner's state, and finds whom the changes concern.
 
-What has not changed is told by identity: a stage that is the same object is the same stage. What a cycle had decided is
-undone first; the next snapshot says what became of it.
+Unchanged rows are recognised by identity: the same object is the same stage. The decisions of the last cycle are undone
+first; the new snapshot tells what became of them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ FEW = 32
 
 @dataclass(slots=True)
 class Again:
-    """Whom it concerns that something is not what it was: ``nodes`` that a request can tell from before, ``pools`` with
-    another profile, ``kinds`` of stages with another speed, and stages that are entered anew; ``stirred`` are those
-    whose entry may move for another reason, and ``is_usual_other`` says that other requests are typical."""
+    """What must be computed again after a change.
+
+    ``nodes`` are those that look different to some request, ``pools`` those with another profile, ``kinds`` the kinds
+    of stages with another speed; then stages that are entered anew, and ``stirred``, those whose reservation may move
+    for another reason. ``is_usual_other`` tells that the typical requests changed.
+    """
 
     nodes: set[str] = field(default_factory=set)
     pools: set[str] = field(default_factory=set)
@@ -45,7 +48,7 @@ class Again:
 
 
 class Deltas(Decisions):
-    """The world as one look after another finds it. A look costs as much as has changed since the one before."""
+    """The planner's state, brought from snapshot to snapshot at a cost proportional to what changed."""
 
     def __init__(
         self,
@@ -70,8 +73,11 @@ class Deltas(Decisions):
         now: float,
         news: News | None = None,
     ) -> None:
-        """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
-        last look was at the snapshot before."""
+        """Update the state to this snapshot.
+
+        With ``news`` from the same store, only the rows that it names are compared, provided that the last snapshot was
+        the one before.
+        """
         follows, again = False, Again()
         nodes: dict[str, Node | None] = {}
         if self._is_new or now < self.now:
@@ -119,7 +125,8 @@ class Deltas(Decisions):
         self._see_fences()
 
     def _see_fences(self) -> None:
-        """Say for whom devices were freed and until when they are kept, and who is being stopped for whom."""
+        """Note for whom devices were freed and until when they are kept, and which stages are being stopped for
+        whom."""
         self.fences = {
             device.id: device.fenced_for
             for node in self._fenced.values()
@@ -145,8 +152,8 @@ class Deltas(Decisions):
     def _concerned(
         self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], nodes: Mapping[str, Node | None]
     ) -> Again:
-        """Whom it concerns that these nodes, the pools, their profiles and the measured speeds are not what they were.
-        What stood on the nodes is taken out of the timetable."""
+        """Return whom the changes of nodes, pools, profiles and measured speeds concern. Removes the reservations on
+        these nodes."""
         before, found = self.snapshot, Again()
         names = {one.name for one in snapshot.pools} | {one.name for one in before.pools}
         if snapshot.pools != before.pools:
@@ -182,8 +189,11 @@ class Deltas(Decisions):
         return found
 
     def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
-        """Let nodes be as they are now, with the classes of all requests; what ran on those that are concerned was
-        taken out before. Gives the waiting stages whose feasible sets are not those of before."""
+        """Update the nodes and the node classes of all request classes. What ran on the nodes concerned was removed
+        before.
+
+        Returns the waiting stages whose feasible sets changed.
+        """
         if not nodes and not again and self.snapshot.maintenance == windows:
             return set()
         rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
@@ -233,9 +243,11 @@ class Deltas(Decisions):
     def _see_shapes(
         self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[RequestClass]
     ) -> set[RequestClass]:
-        """Let all request classes follow the nodes in ``rows``, of which those in ``deep`` are of another class than
-        before, which is of interest to the request classes ``concerned``; gives those whose feasible sets are others
-        now."""
+        """Update the request classes for the nodes in ``rows``.
+
+        ``deep`` are those whose node class changed, which matters to the request classes ``concerned``. Returns the
+        request classes whose feasible sets changed.
+        """
         others = set()
         if again.pools:
             for key in [key for key, one in self._requests.items() if one.pool not in self.pools]:
@@ -286,8 +298,8 @@ class Deltas(Decisions):
             self._note_waiting(stage)
 
     def _see_promises(self) -> None:
-        """Let each entry stand as the record has it: what the last cycle decided may not have been written, and where
-        an entry could not be made it is tried again."""
+        """Reset reservations to the stored promises: decisions of the last cycle may not have been applied, and
+        reservations that could not be made are tried again."""
         astray, self._astray = self._astray, set()
         for name in sorted((self._rewritten | astray) & self.waiting.keys()):
             stage, reservation = self.waiting[name], self.reservations.get(name)
@@ -304,7 +316,7 @@ class Deltas(Decisions):
         self._rewritten = set()
 
     def _note_waiting(self, stage: Stage) -> None:
-        """Count a stage among those of its sort, and bring its entry up to date."""
+        """Count a stage in its group and update its reservation."""
         if stage.begin_at is not None or stage.retry_at is not None:
             self.gated.add(stage.id)
         if stage.id in self.reservations:
@@ -322,7 +334,7 @@ class Deltas(Decisions):
 
 
 def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | None]:
-    """What came, went or became another object, by id; ``None`` for what went."""
+    """Return the rows that are new or another object, by id; ``None`` for those that are gone."""
     here = {one.id: one for one in now}
     found: dict[str, T | None] = {name: None for name in before if name not in here}
     found.update((name, one) for name, one in here.items() if before.get(name) is not one)

@@ -1,4 +1,4 @@
-"""How long stages run, and when those that run will be done: predictions, corrected by progress and by the clock."""
+"""Predicts run times, and the ends of running stages from their progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON_S = 1e-3
 
 
 class Forecast(Shares):
-    """The world, and what is predicted of its stages. Lengths are in seconds, ends in seconds of the clock."""
+    """The state with predictions. Run times are in seconds, ends in seconds since the epoch."""
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
@@ -27,35 +27,37 @@ class Forecast(Shares):
         self._speeds: dict[tuple[str, str, int, str], float] = {}
 
     def length_s(self, stage: Stage, feasible: FeasibleSet, quantile: str, size: int = 0) -> float:
-        """How long the stage is predicted to run in this way; its time limit is the most. ``size`` is on how many nodes
-        where it is elastic, its least otherwise."""
+        """Return how long the stage is predicted to run in this feasible set, at most its time limit.
+
+        ``size`` is the number of nodes of an elastic stage; by default its minimum.
+        """
         base = stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s
         length = max(base / (feasible.speed / feasible.best if stage.estimate.declared else feasible.speed), 1.0)
         length = length / faster(stage.nodes, size, stage.scaling) if size > stage.nodes else length
         return min(length, stage.time_limit_s) if stage.time_limit_s else length
 
     def worst_s(self, stage: Stage, feasible: FeasibleSet) -> float:
-        """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
+        """Return the run time that nine of ten such stages stay below, or the time limit."""
         return self.length_s(stage, feasible, "p90")
 
     def _least_s(self, stage: Stage) -> float:
-        """How long it would run in the fastest way of its request class."""
+        """Return the run time in the fastest feasible set of its request class."""
         fastest = self.request_class(stage).fastest
         return self.length_s(stage, fastest, self.profile(stage.pool).plan_with) if fastest else 0.0
 
     def may_meet(self, stage: Stage, option: Option) -> bool:
-        """Whether the stage, begun so, would in the bad case still run when a maintenance of its nodes begins."""
+        """Return whether the stage, if it started so, could still run when a maintenance of its nodes begins."""
         if not self.closed:
             return False
         until = option.start_at + self.worst_s(stage, option.feasible)
         return self.closing(option.placement.nodes, option.start_at, until) is not None
 
     def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:
-        """When a running stage will probably be done, always after now.
+        """Return when a running stage will probably end, always after now.
 
-        The prediction is the quantile; measured progress corrects it; one that has passed is moved by a quarter as
-        often as needed, so that it stands still in between. The time limit is the last word. ``rate`` is how fast it
-        runs, where that is known already.
+        The prediction is the quantile, corrected by measured progress. Once it has passed, the predicted run time is
+        extended by a quarter as often as needed, so that it does not change with every cycle. The time limit is the
+        upper bound. ``rate`` is the relative speed, if it is known already.
         """
         if stage.state is State.STOPPING and not stage.keeps:
             return self._stopped_at(stage)
@@ -76,19 +78,19 @@ class Forecast(Shares):
         return max(stage.started_at + total, self.now + SOON_S)
 
     def _foreseen(self, stage: Running) -> tuple[float, float]:
-        """When it will probably be done, and when at worst."""
+        """Return when it will probably end, and when at worst."""
         quantile = self.profile(stage.pool).plan_with
         rate = self._rate(stage)
         end = self.predicted_end(stage, quantile, rate)
         return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90", rate))
 
     def _drifts(self, stage: Running) -> bool:
-        """Whether its predicted end changes with the clock."""
+        """Return whether its predicted end changes with time."""
         ran_out = stage.time_limit_s is not None and self.now - stage.started_at >= stage.time_limit_s
         return stage.state is State.STOPPING or ran_out
 
     def _stopped_at(self, stage: Running) -> float:
-        """When a stage that was told to stop has done so."""
+        """Return when a stage that was told to stop will have stopped."""
         return max(stage.stop_by_at or self.now + stage.grace_s, self.now + 1.0)
 
     def _rate(self, stage: Running) -> float:
@@ -99,7 +101,7 @@ class Forecast(Shares):
         return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
 
     def _speed(self, kind: str, precision: str, sort: int, partition: str) -> float:
-        """How fast such stages run on devices of one sort, or on a partition of one."""
+        """Return the relative speed of such stages on a class of devices, or on a partition of one."""
         key = (kind, precision, sort, partition)
         known = self._speeds.get(key)
         if known is None:

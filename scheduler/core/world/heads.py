@@ -1,8 +1,8 @@
-"""The first waiting stages of each project and class, and what they and those behind them ask for.
+"""The first waiting stages of each project and class, with the capacity that they and those behind them request.
 
-Projects take turns at the head of the queue. Nobody looks how those at its end would interleave: of each project and
-class (an *owner* of the pending table) the first few are kept, and from one cycle to the next only those of owners of
-which something changed are looked up again.
+Where projects share, stages of different projects alternate at the head of the queue. Only the first few stages of each
+project and class (an *owner* of the pending table) are interleaved; from cycle to cycle only owners with a change are
+computed again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FIRST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Of one owner: slots of the pending table in their order, what those before each ask for (``along``,
-    device-seconds weighted by worth), and what all of the owner's stages ask for together."""
+    """The first stages of one owner: slots of the pending table in order, what the stages before each request
+    (``along``, in weighted device-seconds), and what all stages of the owner request together."""
 
     slots: Column
     along: Column
@@ -33,8 +33,8 @@ class Head:
 
 
 class Heads:
-    """By owner (a code of the pending table) its head; only those that have stages waiting. ``is_head`` tells whether
-    each slot of the pending table is in one."""
+    """The head of each owner (a code of the pending table) with waiting stages. ``is_head`` tells for each slot of
+    the pending table whether it is in one."""
 
     def __init__(self) -> None:
         self.of: dict[int, Head] = {}
@@ -42,8 +42,11 @@ class Heads:
         self._owner: Column = np.zeros(0, dtype=np.int64)
 
     def see(self, view: View, order: Column, changed: Iterable[int] | None) -> None:
-        """Bring them up to date: ``order`` are all slots as they stand without regard to shares, ``changed`` those that
-        were written or moved since; ``None`` looks at all."""
+        """Update the heads.
+
+        ``order`` are all slots in the order without fair share. ``changed`` are those written or moved since; ``None``
+        recomputes all.
+        """
         owner = view.pending.owner
         if changed is None or len(self._owner) != len(owner):
             self.of, self.is_head = {}, np.zeros(len(owner), dtype=np.bool_)

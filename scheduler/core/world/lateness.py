@@ -1,4 +1,4 @@
-"""How late promised starts came of late, as the snapshot says it: what the range of the next promise is made from."""
+"""How late promised starts came recently, from the snapshot; the range of the next promise is computed from it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ WIDE: Final = 8.0
 
 
 def promise_class(stage: Stage) -> PromiseClass:
-    """Stages whose promises are alike: the pool, and whether one device, some, or whole nodes are asked for."""
+    """Return the class of promises to compare with: the pool, and whether one device, several or whole nodes are
+    requested."""
     devices = width(stage)
     return stage.pool, "one" if devices <= 1.0 else "some" if devices < WIDE else "many"
 
 
 def everybody(pool: str) -> PromiseClass:
-    """All promises of a pool together."""
+    """Return the class of all promises of a pool."""
     return pool, ""
 
 
 def slack_s(known: Mapping[PromiseClass, float], stage: Stage) -> float | None:
-    """By how much nine of ten promises like this one were exceeded at most; ``None`` where too few are known."""
+    """Return the delay that nine of ten promises like this one stayed below; ``None`` if too few are known."""
     if not known:
         return None
     return known.get(promise_class(stage), known.get(everybody(stage.pool)))

@@ -1,4 +1,4 @@
-"""What running stages hold and until when: they enter and leave the ledger, the timetable and what projects hold."""
+"""What running stages hold and until when, entered into the ledger, the timetable and the usage of projects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOES_ON = " goes on"
 
 
 class Occupancy(Forecast):
-    """The world with those that run in it; ``finish`` says when each stage, running or promised, will be done."""
+    """The state with running stages. ``finish`` is the predicted end of each running or reserved stage."""
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
@@ -33,7 +33,7 @@ class Occupancy(Forecast):
         self._ends: list[tuple[float, str]] = []
 
     def runs_of(self, user: str, pool: str) -> int:
-        """How many stages of a user hold devices in a pool."""
+        """Return how many stages of a user hold devices in a pool."""
         return self.run_by[pool, user]
 
     @property
@@ -42,7 +42,7 @@ class Occupancy(Forecast):
         return min((priority for priority, count in self._preemptible.items() if count), default=2**31)
 
     def next_end(self) -> float | None:
-        """When the first of those that run will probably be done."""
+        """Return the first predicted end of a running stage."""
         while self._ends and self.finish.get(self._ends[0][1]) != self._ends[0][0]:
             heapq.heappop(self._ends)
         ends = [self.finish[name] for name in self._drifting if name in self.finish]
@@ -50,7 +50,7 @@ class Occupancy(Forecast):
         return min((end for end in ends if end > self.now), default=None)
 
     def _see_running(self, changes: Mapping[str, Running | None]) -> None:
-        """Enter those that run now and are not what they were, and say anew when those will be done that are late."""
+        """Enter running stages that changed, and predict the ends of overdue ones again."""
         came = {name: stage for name, stage in sorted(changes.items()) if stage is not None}
         is_first = not self.running
         self.running.update(came)
@@ -78,7 +78,7 @@ class Occupancy(Forecast):
         self._foresee(stage)
 
     def _enter_all(self, stages: Sequence[Running]) -> None:
-        """The same for many, where nobody was entered before."""
+        """Enter many running stages at once, into an empty state."""
         row = self.fleet.row
         holds = [tuple((row[one.device], one) for one in grants_of(stage) if one.device in row) for stage in stages]
         self.ledger.fill([one for held in holds for one in held])
@@ -98,7 +98,7 @@ class Occupancy(Forecast):
             self._expect_end(stage, end)
 
     def _note(self, stage: Running) -> None:
-        """Count a running stage among those of its sort."""
+        """Count a running stage in its group."""
         self.run_by[stage.pool, stage.user] += 1
         if stage.preemptible:
             self._preemptible[stage.priority] = self._preemptible.get(stage.priority, 0) + 1
@@ -108,7 +108,7 @@ class Occupancy(Forecast):
             self.elastic.add(stage.id)
 
     def _foresee(self, stage: Running) -> None:
-        """Write down when it will probably be done."""
+        """Predict its end and store the prediction."""
         end, late = self._foreseen(stage)
         self._occupy(stage, stage.keeps, self._stopped_at(stage) if stage.keeps else end, end, late)
         self._expect_end(stage, end)
@@ -122,7 +122,8 @@ class Occupancy(Forecast):
             heapq.heappush(self._ends, (end, stage.id))
 
     def _occupy(self, stage: Running, keeps: int, until: float, end: float, late: float) -> None:
-        """Enter what a running stage holds ``until`` then, and its first ranks, which it ``keeps``, until its end."""
+        """Enter what a running stage holds into the timetable ``until`` then, and its first ranks, which it
+        ``keeps``, until its end."""
         ranks = stage.placement.grants
         given = tuple(one for rank in ranks[keeps:] for one in rank)
         self.table.take(stage.id, given, ALWAYS, until, late if not keeps else until)
@@ -131,7 +132,7 @@ class Occupancy(Forecast):
             self.table.take(f"{stage.id}{GOES_ON}", kept, ALWAYS, end, late)
 
     def _vacate(self, name: str) -> None:
-        """Take out what a running stage was foreseen to hold."""
+        """Remove what a running stage was predicted to hold from the timetable."""
         self.table.drop(name)
         self.table.drop(f"{name}{GOES_ON}")
 

@@ -24,7 +24,7 @@ def _is_blocked(stage: Stage) -> bool:
 
 def _is_gated(stage: Stage) -> bool:
     waits = stage.begin_at is not None or stage.retry_at is not None
-    is_faulty = stage.bundle_missing or stage.image_missing or stage.secret_missing or stage.pool_refused
+    is_faulty = stage.bundle_gone or stage.image_missing or stage.secret_missing or stage.pool_refused
     return waits or _is_blocked(stage) or bool(is_faulty)
 
 

@@ -1,4 +1,4 @@
-"""What an eviction costs and what it gains, both in weighted device-seconds."""
+"""The cost and the gain of a preemption, both in weighted device-seconds."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ QUEUE_S: Final = 10.0
 
 
 def weight(priority: int) -> float:
-    """How much a second of a stage of this priority counts; never nothing."""
+    """Return the weight of a second of a stage of this priority; always above 0."""
     return max(priority, 1) / UNIT
 
 
 def price(victim: Running, now: float) -> float:
-    """What is lost when ``victim`` stops now: its work since the last confirmed checkpoint (all of it where there is
-    none, nothing where it saves when it is told to stop), reading that back, and starting again."""
+    """Return what is lost when ``victim`` stops now.
+
+    This is its work since the last confirmed checkpoint (all of it without one, none if it saves when told to stop),
+    reading the checkpoint, and starting again.
+    """
     saved_at, again_s = at_stake(victim)
     return weight(victim.priority) * width(victim) * (max(0.0, now - saved_at) + again_s)
 
 
 def at_stake(victim: Running) -> tuple[float, float]:
-    """Since when its work would be lost, and how many seconds it takes to be where it was saved."""
+    """Return since when its work would be lost, and how many seconds it takes to return to the saved state."""
     saved_at = victim.checkpoint_at if victim.checkpoint_at is not None else victim.started_at
     restore_s = RESTORE_S if victim.checkpoint_at is not None or victim.saves_on_stop else 0.0
     since = float("inf") if victim.saves_on_stop else max(saved_at, victim.started_at)
@@ -40,14 +43,16 @@ def at_stake(victim: Running) -> tuple[float, float]:
 
 
 def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:
-    """What is won when a stage starts after ``delay_s`` (its victims' grace) rather than after ``wait_s``."""
+    """Return the gain if a stage starts after ``delay_s`` (the grace of its victims) rather than after ``wait_s``."""
     return weight(priority) * devices * max(0.0, wait_s - delay_s)
 
 
 def relief(world: ReadOnlyWorld, stage: Stage, above: int, sooner_s: float) -> float:
-    """What is won for those promised behind ``stage`` when that starts ``sooner_s`` before its entry: they may follow
-    by as much, though by no more than it would have held their devices. Who is not of a class ``above`` that of the
-    victims wins nothing, for those come back before it."""
+    """Return the gain for the stages reserved behind ``stage`` if it starts ``sooner_s`` before its reservation.
+
+    They may start earlier by as much, but at most by the time it would have held their devices. Stages of no class
+    ``above`` that of the victims gain nothing, because the victims continue before them.
+    """
     followers = [one for one in behind(world, stage) if one.stage.priority > above]
     if not followers:
         return 0.0
@@ -61,7 +66,7 @@ def relief(world: ReadOnlyWorld, stage: Stage, above: int, sooner_s: float) -> f
 
 
 def behind(world: ReadOnlyWorld, stage: Stage) -> list[Reservation]:
-    """The entries that follow that of ``stage`` on one of its devices; none where it has no entry."""
+    """Return the reservations that follow that of ``stage`` on one of its devices; none without a reservation."""
     entry = world.reservations.get(stage.id)
     if entry is None:
         return []
@@ -74,7 +79,7 @@ def behind(world: ReadOnlyWorld, stage: Stage) -> list[Reservation]:
 
 
 def width(victim: Running) -> float:
-    """How many devices it holds: accelerators where it has any, else CPU cores. A share counts as a share."""
+    """Return how many devices it holds: accelerators if it has any, else CPU cores. Shares count as fractions."""
     return _held(one for rank in victim.placement.grants for one in rank)
 
 
@@ -83,5 +88,5 @@ def _held(grants: Iterable[Grant]) -> float:
 
 
 def breadth(alternative: Alternative, nodes: int) -> float:
-    """How many devices a placement of ``alternative`` would hold, by the same measure."""
+    """Return how many devices a placement of ``alternative`` would hold, in the same unit."""
     return max(sum(ask.count * ask.milli for ask in alternative.asks) * nodes / 1000, 0.01)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.rights import Rights
+from scheduler.core.model.rights import QuotaRights
 from scheduler.core.model.types import Grant, Node, Pool, Resize, Running, Snapshot, Stage
 from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.holdings import Holdings
@@ -52,7 +52,7 @@ class ReadOnlyWorld(Protocol):
         """The worth of all devices of a pool."""
 
     @property
-    def rights(self) -> Rights: ...
+    def rights(self) -> QuotaRights: ...
     @property
     def held(self) -> Holdings:
         """What projects hold of each kind and model of device."""

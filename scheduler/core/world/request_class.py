@@ -1,4 +1,4 @@
-"""A request against the machines: which of them it could ever run on, worked out once for all stages that ask alike."""
+"""Request classes: on which nodes a request could ever run, computed once for all stages with the same request."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.model.clauses import clause, several, spoken
+from scheduler.core.model.clauses import Clause, Said, clause, several, spoken
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Alternative, Reason, Stage
+from scheduler.core.model.types import Alternative, Ask, Reason, Stage
 from scheduler.core.resources import match, speed
-from scheduler.core.resources.fleet import Alike, Fleet, Rates, Rows
+from scheduler.core.resources.fleet import Fleet, NodeClass, Rates, Rows
 from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.match import Candidate
 
 
-class Places(Sequence[Candidate]):
-    """The nodes of a feasible set in the order of their names. Each is made a candidate when somebody looks at it."""
+class CandidateNodes(Sequence[Candidate]):
+    """The nodes of a feasible set in the order of their names. A candidate is made when it is first read."""
 
     def __init__(self, fleet: Fleet, alternative: Alternative, nodes: Rows) -> None:
         self.nodes = nodes
@@ -79,20 +80,19 @@ class Places(Sequence[Candidate]):
 
 @dataclass(eq=False, slots=True)
 class FeasibleSet:
-    """An alternative on one group of like nodes, with what has been learned about it.
+    """An alternative on one group of like nodes, with what is known about it.
 
-    ``best`` is the speed of the fastest way of the same request class: what people declare about durations means that
-    one. ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
-    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line
-    per place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
-    ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
-    nothing that runs so long may start now, ``barred`` holds pairs of a length and a length in the bad case that were
-    refused because of a maintenance, ``floor`` pairs of a length and the earliest start that was found for it: all only
-    get worse while one cycle goes on.
+    ``best`` is the speed of the fastest alternative of the request class, to which declared durations refer. ``sort``
+    numbers the groups of like nodes; feasible sets of several domains of one group share it. ``classes`` are the codes
+    of its node classes. ``rows`` are the device rows that match each ask, one line per place (padded with -1), and
+    ``needs`` the milli that each of them must give. ``fits`` tells on which places it fits now, ``score`` their scores;
+    :meth:`refresh` updates both for nodes that changed. ``refused_s``: no stage that runs at least so long may start
+    now. ``barred`` has pairs of predicted and worst run time that were refused because of a maintenance, ``floor``
+    pairs of a run time and the earliest start found for it. During one cycle these only become stricter.
     """
 
     alternative: Alternative
-    places: Places
+    places: CandidateNodes
     speed: float
     rows: tuple[Rows, ...]
     needs: tuple[Rows, ...]
@@ -209,7 +209,7 @@ _NONE: Rows = np.zeros(0, dtype=np.int64)
 
 
 def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
-    """The matrix with ``lines`` before the positions ``at``; the narrower of both is filled up."""
+    """Return the matrix with ``lines`` inserted before the positions ``at``; the narrower of both is padded."""
     width = max(matrix.shape[1], lines.shape[1])
     filled = [
         np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=filling) if one.shape[1] < width else one
@@ -221,11 +221,11 @@ def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
 
 @dataclass(eq=False, slots=True)
 class RequestClass:
-    """What stages have in common that ask for the same thing in the same place.
+    """What stages with the same request in the same place have in common.
 
-    ``sample`` is a stage of this request class. ``feasible_sets`` are those on enough nodes for it. ``is_narrow`` says
-    that it may not go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change`
-    follows the nodes.
+    ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
+    may not use every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` updates it
+    when nodes change.
     """
 
     pool: str
@@ -250,7 +250,7 @@ class RequestClass:
 
     @property
     def asked(self) -> Stage | None:
-        """A stage of this request class, where that may not go everywhere: it avoids nodes or may not leave a site."""
+        """A stage of this request class if it may not go everywhere: it avoids nodes or may not leave a site."""
         return self.sample if self.sample.avoid or self.sample.site else None
 
     def may_meet(self, kit: int) -> bool:
@@ -258,7 +258,7 @@ class RequestClass:
         known = [self._kits.get((kit, one.index)) for one in self.alternatives]
         return any(one is None or one[0] or one[1] or one[2] is not None for one in known)
 
-    def meets(self, alternative: Alternative, one: Alike, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
+    def meets(self, alternative: Alternative, one: NodeClass, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
         """Whether nodes of a class match the alternative when all their devices work, whether they do but for a
         container engine, and by which devices they match as they are, ready or not."""
         known = self._kits.get((one.kit, alternative.index))
@@ -278,12 +278,13 @@ Offsets = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class Part:
-    """What one way is made of: an alternative on some classes, with the rows of each and the devices that match."""
+class FeasiblePart:
+    """The content of one feasible set: an alternative on some node classes, with the rows of each and the matching
+    devices."""
 
     alternative: Alternative
     sort: int
-    classes: list[tuple[Alike, Rows, Offsets]]
+    classes: list[tuple[NodeClass, Rows, Offsets]]
 
     @property
     def codes(self) -> frozenset[int]:
@@ -291,8 +292,8 @@ class Part:
 
 
 def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> RequestClass:
-    """The request class of a stage. What holds for one node holds for all of its class, so only one of each is looked
-    at."""
+    """Return the request class of a stage. One node of each node class is examined, because all of a class are
+    alike."""
     within = stage.within if stage.within_required else ""
     request = RequestClass(stage.pool, stage.nodes, stage.alternatives, stage, within)
     return work_out_anew(request, fleet, profile, measured)
@@ -301,15 +302,14 @@ def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tup
 def work_out_anew(
     request: RequestClass, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]
 ) -> RequestClass:
-    """The same request class, as if nothing were known of it."""
+    """Compute the request class from nothing, in place."""
     request.every = [_feasible(request.sample, part, fleet, measured) for part in _outline(request, fleet, profile)]
     _choose(request)
     return request
 
 
 def is_concerned(request: RequestClass, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
-    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a request
-    class."""
+    """Return whether nodes of these kits in these pools, which changed, may matter to a request class."""
     if request.is_narrow or request.sample.site:
         return True
     before = request.funnel[0][1], request.funnel[1][1]
@@ -325,8 +325,11 @@ def change(
     measured: Mapping[tuple[str, str], float],
     rows: Iterable[int],
 ) -> bool:
-    """Follow the nodes in ``rows``, which are others than they were; whether any way is another one, or as fast as it
-    was not. A way stays itself as long as its classes of nodes stay together."""
+    """Update the request class for the nodes in ``rows``, which changed. Return whether a feasible set or its speed
+    changed.
+
+    A feasible set remains the same object as long as its node classes stay together.
+    """
     before = [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
     changed = list(rows)
     by_class: dict[int | None, list[int]] = {}
@@ -357,8 +360,8 @@ def change(
     return before != [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
 
 
-def _homes(request: RequestClass, parts: Sequence[Part]) -> list[list[FeasibleSet]]:
-    """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
+def _homes(request: RequestClass, parts: Sequence[FeasiblePart]) -> list[list[FeasibleSet]]:
+    """Return for each part the one feasible set that it belonged to so far, if it is one."""
     part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
     homes: list[list[FeasibleSet]] = [[] for _ in parts]
     for feasible in request.every:
@@ -369,15 +372,15 @@ def _homes(request: RequestClass, parts: Sequence[Part]) -> list[list[FeasibleSe
 
 
 def _choose(request: RequestClass) -> None:
-    """Tell the ways on enough nodes, and which is the fastest."""
+    """Set the feasible sets with enough nodes, and the speed of the fastest."""
     request.feasible_sets = [feasible for feasible in request.every if len(feasible.places) >= request.nodes]
     for feasible in request.feasible_sets:
         feasible.best = max(other.speed for other in request.feasible_sets)
     request.fastest = max(request.feasible_sets, key=lambda feasible: feasible.speed, default=None)
 
 
-def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part]:
-    """What the feasible sets of a request class are made of; why there are none, and how many pass each filter."""
+def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[FeasiblePart]:
+    """Compute the parts of the feasible sets, why there are none, and how many nodes pass each filter."""
     stage = request.sample
     inside = fleet.in_pool(stage.pool)
     allowed = _narrowed(stage, fleet, inside) if request.is_narrow or stage.site else None
@@ -386,11 +389,11 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
     sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
     matching = set[int]()
     ready, bare = dict[int, int](), dict[int, int]()
-    parts: list[Part] = []
+    parts: list[FeasiblePart] = []
     largest = 0
     unequipped: Reason | None = None
     for alternative in stage.alternatives:
-        usable: list[tuple[int, Alike, Rows, Offsets]] = []
+        usable: list[tuple[int, NodeClass, Rows, Offsets]] = []
         whole = lacking = 0
         for kit, classes in by_kit.items():
             matches, but_for_engine, offsets = request.meets(alternative, classes[0][1], fleet)
@@ -419,12 +422,12 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
     matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
     lacking = sum(count for code, count in bare.items() if code not in ready)
     request.funnel = (
-        ("nodes", len(fleet.node_row)),
-        (f"in pool {stage.pool}", inside_count),
-        *((("where its data lie or not avoided", allowed_count),) if allowed_count != inside_count else ()),
-        ("with matching devices", matches_count),
-        *((("with a container engine", matches_count - lacking),) if lacking else ()),
-        ("ready and healthy", ready_count),
+        (Filter.ALL, len(fleet.node_row)),
+        (Filter.IN_POOL, inside_count),
+        *(((Filter.ALLOWED, allowed_count),) if allowed_count != inside_count else ()),
+        (Filter.MATCHING, matches_count),
+        *(((Filter.WITH_ENGINE, matches_count - lacking),) if lacking else ()),
+        (Filter.READY, ready_count),
     )
     request.impossible = None
     if not possible:
@@ -437,10 +440,10 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
 
 
 def _narrowed(
-    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, Alike]]]
-) -> dict[int, list[tuple[int, Alike, Rows]]]:
-    """The classes with the nodes to which the stage may go, as far as there are any."""
-    found: dict[int, list[tuple[int, Alike, Rows]]] = {}
+    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, NodeClass]]]
+) -> dict[int, list[tuple[int, NodeClass, Rows]]]:
+    """Return the node classes with the nodes that the stage may use, where there are any."""
+    found: dict[int, list[tuple[int, NodeClass, Rows]]] = {}
     for kit, classes in inside.items():
         for i, one in classes:
             if not stage.site or one.sample.labels.get("site") == stage.site:
@@ -450,7 +453,7 @@ def _narrowed(
     return found
 
 
-def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
+def _matching(stage: Stage, fleet: Fleet, inside: Iterable[NodeClass]) -> int:
     """On how many of the nodes that it may go to the best alternative matches."""
     counts = [
         sum(
@@ -465,9 +468,9 @@ def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
 
 
 def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason | None:
-    """What keeps the stage from enough nodes although there are, if it is nothing but where it may not go.
+    """Return why the stage has too few nodes, if only because of restrictions on where it may go.
 
-    ``able`` nodes do now; ``count`` says how many would for a stage that may go to others.
+    ``able`` nodes match now; ``count`` returns how many would match for a stage with other restrictions.
     """
     if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
         numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
@@ -478,7 +481,7 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
 
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    """Those of the nodes to which a stage is pinned, if it is, and that it does not avoid."""
+    """Return the nodes to which a stage is pinned, if it is, without those that it avoids."""
     if stage.pinned:
         pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
         rows = rows[np.isin(rows, pinned)]
@@ -491,11 +494,12 @@ def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
 def _parts(
     stage: Stage,
     alternative: Alternative,
-    usable: list[tuple[Alike, Rows, Offsets]],
+    usable: list[tuple[NodeClass, Rows, Offsets]],
     fleet: Fleet,
     profile: Profile,
-) -> list[Part]:
-    """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
+) -> list[FeasiblePart]:
+    """Return the node classes that can run an alternative, grouped by likeness and, if it must stay in one domain,
+    by domain."""
     at = speed.deciding(alternative.asks)
     groups = [list(range(len(usable)))] if usable else []
     if profile.groups:
@@ -514,12 +518,11 @@ def _parts(
         members = list(by_kit.values())
         groups = [sorted(i for kit in group for i in members[kit]) for group in groups]
     found = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, usable, group)]
-    return [Part(alternative, sort, [usable[i] for i in part]) for sort, part in found]
+    return [FeasiblePart(alternative, sort, [usable[i] for i in part]) for sort, part in found]
 
 
-def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group: list[int]) -> list[list[int]]:
-    """The group, or its parts that each lie in one domain where the stage may not leave one. A node that names none is
-    in none."""
+def _domains(stage: Stage, usable: Sequence[tuple[NodeClass, Rows, Offsets]], group: list[int]) -> list[list[int]]:
+    """Return the group, split by domain if the stage must stay in one. A node without the label is in no domain."""
     if not (stage.within and stage.within_required) or stage.nodes == 1:
         return [group]
     parts: dict[str, list[int]] = {}
@@ -530,7 +533,7 @@ def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group:
     return [parts[name] for name in sorted(parts)]
 
 
-def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> FeasibleSet:
+def _feasible(stage: Stage, part: FeasiblePart, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> FeasibleSet:
     """The way that a part is, of which nothing is known yet."""
     alternative = part.alternative
     sizes = [len(rows) for _, rows, _ in part.classes]
@@ -557,7 +560,7 @@ def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[st
         needs.append(np.where(exclusive, fleet.capacity[matrix], ask.milli))
     return FeasibleSet(
         alternative,
-        Places(fleet, alternative, nodes),
+        CandidateNodes(fleet, alternative, nodes),
         _slowest(stage, part, fleet, measured),
         tuple(rows),
         tuple(needs),
@@ -567,7 +570,7 @@ def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[st
     )
 
 
-def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
+def _slowest(stage: Stage, part: FeasiblePart, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
     """How fast the stage is on the slowest device of a part."""
     deciding = speed.deciding(part.alternative.asks)
     ask = part.alternative.asks[deciding]
@@ -580,45 +583,52 @@ def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str
 
 
 def _impossible(stage: Stage, matching: int, largest: int, unavailable: int) -> Reason:
-    asks = asks_text(stage.alternatives, stage.nodes)
+    asks = demand(stage.alternatives, stage.nodes)
     if not matching:
-        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+        return Reason("NoMatchingDevice", {"pool": stage.pool, **spoken(asks=asks)})
     if largest < stage.nodes:
-        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": largest, "needed": stage.nodes})
+        numbers = {"pool": stage.pool, "nodes": largest, "needed": stage.nodes}
+        return Reason("ExceedsClusterMax", {**spoken(asks=asks), **numbers})
     if unavailable:
         return Reason("NodesUnavailable", {"nodes": unavailable, "pool": stage.pool})
     # Enough nodes match, but no sort of device, or no domain, has enough of them.
-    where = f"inside one {stage.within}" if stage.within_required else "of one model"
-    return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": f"{asks} {where}", "needed": stage.nodes})
+    where = clause("InsideOne", domain=stage.within) if stage.within_required else clause("OfOneModel")
+    return Reason("ExceedsClusterMax", {"pool": stage.pool, **spoken(asks=(*asks, where)), "needed": stage.nodes})
 
 
 def _unequipped(stage: Stage, able: int, ready: int) -> Reason:
     """Why an image keeps the stage from ``ready`` nodes that would do without it; ``able`` of them can run it."""
-    asks = asks_text(stage.alternatives, 1)
+    asks = spoken(asks=demand(stage.alternatives, 1))
     if able:
-        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, asks=asks)
+        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, **asks)
     else:
-        found = clause("NoEngine", pool=stage.pool, asks=asks)
+        found = clause("NoEngine", pool=stage.pool, **asks)
     numbers = {"pool": stage.pool, "nodes": able, "needed": stage.nodes}
     return Reason("ImageUnavailable", {**spoken(detail=(found,)), **numbers})
 
 
-def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
-    """The request in words: ``2 nodes with 8 gpu H100 · 8 cores · 64 GiB, or 1 core``."""
-    feasible_sets = []
-    for alternative in alternatives:
-        parts = []
-        for ask in alternative.asks:
-            memory = f" {ask.memory_bytes / 2**30:.4g} GiB" if ask.memory_bytes else ""
-            if ask.kind == "cpu":
-                cores = ask.count * ask.milli / 1000
-                parts.append(f"{cores:.4g} core{'s' * (cores != 1)}{memory}")
-            else:
-                share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
-                share = f" {ask.partition}" if ask.partition else share
-                share += f" held {ask.sharing}" if ask.sharing else ""
-                name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
-                parts.append(f"{ask.count} {name}{share}{memory}")
-        feasible_sets.append(" · ".join(parts))
-    text = ", or ".join(feasible_sets)
-    return f"{nodes} nodes with {text}" if nodes > 1 else text
+def demand(alternatives: Iterable[Alternative], nodes: int) -> Said:
+    """The request in clauses: ``2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core``."""
+    said: list[Clause] = [clause("EachOfNodes", nodes=nodes)] if nodes > 1 else []
+    for i, alternative in enumerate(alternatives):
+        said += [clause("OrElse")] if i else []
+        for j, ask in enumerate(alternative.asks):
+            said += [clause("With")] if j else []
+            said += _demanded(ask)
+    return tuple(said)
+
+
+def _demanded(ask: Ask) -> Iterator[Clause]:
+    if ask.kind == "cpu":
+        cores = ask.count * ask.milli / 1000
+        yield clause("OneCore") if cores == 1 else clause("SomeCores", cores=f"{cores:.4g}")
+    else:
+        yield clause("Devices", count=ask.count, device=" ".join(filter(None, (ask.kind, ask.vendor, ask.model))))
+        if ask.partition:
+            yield clause("PartitionOfEach", partition=ask.partition)
+        elif ask.milli != 1000:
+            yield clause("ShareOfEach", milli=ask.milli)
+        if ask.sharing:
+            yield clause("HeldToMemory", sharing=ask.sharing)
+    if ask.memory_bytes:
+        yield clause("WithMemory", memory_bytes=ask.memory_bytes)

@@ -1,4 +1,4 @@
-"""What a stage may get and what it got: an option, its entry in the timetable, and where it stands in a cycle."""
+"""What a stage may get and what it got: an option, a reservation, and the outcome of a cycle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from scheduler.core.world.request_class import FeasibleSet, RequestClass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run a stage: when it could start, when it would end, and where; ``among`` is on how many nodes it
-    fitted when this was chosen, ``score`` how good its best place was found."""
+    """One way to run a stage: when it could start, when it would end, and where.
+
+    ``among`` is on how many nodes it fitted when it was chosen, ``score`` the score of its best place.
+    """
 
     feasible: FeasibleSet
     start_at: float
@@ -27,7 +29,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An entry of the timetable: what was promised to a stage, and where it really stands."""
+    """An entry of the timetable: what was promised to a stage, and where it is placed."""
 
     stage: Stage
     promise: Promise
@@ -35,8 +37,8 @@ class Reservation:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """Where a waiting stage stands: what blocks it, and its entry in the timetable."""
+class WaitOutcome:
+    """What a cycle decided for a waiting stage: why it waits, and its reservation."""
 
     stage: Stage
     reasons: list[Reason] = field(default_factory=list)
@@ -50,6 +52,6 @@ class Outcome:
 
 
 def grants_of(stage: Running) -> tuple[Grant, ...]:
-    """What a running stage holds, over all its ranks."""
+    """Return what a running stage holds, over all ranks."""
     ranks = stage.placement.grants
     return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)

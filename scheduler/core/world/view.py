@@ -1,8 +1,8 @@
-"""What the engine knows and has decided so far; the engine writes it, policies only read it.
+"""The planner's state with the decisions of the cycle. The engine writes it; policies only read it.
 
-A view may look at one world after another. It is built of layers, each of which knows those before it: ``world``, what
-is; ``shares``, what projects have; ``forecast``, how long stages run; ``occupancy``, what those that run hold and until
-when; ``decisions``, what the cycle decided; and ``deltas``, what changed since the last look.
+A view may be used for one snapshot after another. It has layers, each of which uses those before it: ``world`` (nodes,
+ledger, stages), ``shares`` (usage of projects), ``forecast`` (predicted run times), ``occupancy`` (what running stages
+hold and until when), ``decisions`` (of this cycle) and ``deltas`` (what changed since the last snapshot).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import numpy as np
 
 from scheduler.core.model.profile import Profile
 from scheduler.core.world.deltas import Deltas
-from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text
-from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
+from scheduler.core.world.reservation import Option, Reservation, WaitOutcome, grants_of
 
-__all__ = ["FeasibleSet", "Option", "Outcome", "RequestClass", "Reservation", "View", "asks_text", "grants_of"]
+__all__ = ["FeasibleSet", "Option", "RequestClass", "Reservation", "View", "WaitOutcome", "grants_of"]
 
 
 class View(Deltas):
-    """The world of one cycle, with the questions that the engine asks of its policies, its queue and its timetable."""
+    """The state of one cycle, with the operations that the engine uses in policies, queue and timetable."""
 
     def refresh(self, feasible: FeasibleSet, profile: Profile) -> None:
-        """Bring up to date where ``feasible`` fits now and how well."""
+        """Update on which places ``feasible`` fits now, and their scores."""
         fresh = feasible.refresh(self.ledger)
         if not len(fresh) or not profile.scores:
             return
@@ -31,7 +31,7 @@ class View(Deltas):
         feasible.score[fresh] = np.round(score, 6)
 
     def room(self, pool: str, priority: float, profile: Profile) -> bool:
-        """Whether the timetable of a pool takes one more entry of this importance."""
+        """Return whether the timetable of a pool takes one more reservation of this priority."""
         if profile.timetable == "none":
             return False
         entries = self.entries.get(pool)
@@ -40,6 +40,6 @@ class View(Deltas):
         return sum(count for other, count in entries.items() if other >= priority) < profile.depth
 
     def wake(self, at: float) -> None:
-        """Ask for another look then, if that is yet to come."""
+        """Ask for another cycle at this time, if it is in the future."""
         if at > self.now:
             self.wakes.append(at)

@@ -1,4 +1,4 @@
-"""The state that a planner keeps of the world: its nodes, what of them is free, who runs and waits for what."""
+"""The planner's state: nodes, free capacity, running and waiting stages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.rights import Rights
+from scheduler.core.model.rights import QuotaRights
 from scheduler.core.model.types import (
     Grant,
     Maintenance,
@@ -32,21 +32,21 @@ from scheduler.core.world.victim_index import VictimIndex
 
 
 class World:
-    """What is true at ``now``, the only clock: nodes, ledger, timetable, running and waiting stages.
+    """The state at ``now``, the only clock: nodes, ledger, timetable, running and waiting stages.
 
-    ``freed`` are the node rows on which something was given back since the last look; ``None`` means that there was no
-    last look.
+    ``freed`` are the node rows on which something was released since the last snapshot; ``None`` if there was no last
+    snapshot.
     """
 
     def __init__(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
         self.snapshot, self._profiles, self.now = snapshot, profiles, now
         self._quotas: tuple[Quota, ...] = ()
-        self.rights = Rights(())
+        self.rights = QuotaRights(())
         self.pools: dict[str, Pool] = {}
         self.projects: dict[str, Project] = {}
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
-        """Forget everything."""
+        """Reset the whole state."""
         self.snapshot, self._profiles = snapshot, profiles
         self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
         self._fenced = {node.id: node for node in snapshot.nodes if any(one.fenced_for for one in node.devices)}
@@ -68,12 +68,12 @@ class World:
         self._request_here: dict[int, RequestClass] = {}
 
     def _take_over(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
-        """Let this be the snapshot, with its pools, projects and quotas; nodes and stages are left to the deltas."""
+        """Set the snapshot with its pools, projects and quotas; nodes and stages are handled by the deltas."""
         self.snapshot, self.now, self._profiles = snapshot, now, profiles
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.projects = {project.id: project for project in snapshot.projects}
         if snapshot.quotas is not self._quotas:
-            self._quotas, self.rights = snapshot.quotas, Rights(snapshot.quotas)
+            self._quotas, self.rights = snapshot.quotas, QuotaRights(snapshot.quotas)
         self._positions: Column | None = None
 
     # -- pools and the queue ---------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class World:
 
     @contextmanager
     def trial(self) -> Iterator[Ledger]:
-        """The ledger, to try things on: whatever is claimed and released in the block is undone at its end."""
+        """Context manager: the ledger for trials; all claims and releases in the block are undone at its end."""
         mark = self.ledger.checkpoint()
         try:
             yield self.ledger
@@ -92,11 +92,11 @@ class World:
             self.ledger.rollback(mark)
 
     def takes_turns(self, pool: str) -> bool:
-        """Whether the stages of a pool share its devices over time."""
+        """Return whether the pool uses time sharing."""
         return self.profile(pool).rotates != "none"
 
     def positions(self, slots: Column) -> Column:
-        """Where in the queue each slot of the pending table stands; ``slots`` are those in the queue in order."""
+        """Return the queue position of each slot of the pending table; ``slots`` are the slots in queue order."""
         if self._positions is None:
             self._positions = np.zeros(len(self.pending.priority), dtype=np.int64)
             self._positions[slots] = np.arange(len(slots))
@@ -105,8 +105,10 @@ class World:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def request_class(self, stage: Stage) -> RequestClass:
-        """The request class of the stage; stages keep their alternatives alive, so that their identity may serve as a
-        key."""
+        """Return the request class of the stage.
+
+        Stages keep their alternatives alive, so the identity of these can be a key.
+        """
         mine = self._request_here.get(id(stage))
         return mine if mine is not None else self._find_request(stage)
 
@@ -127,11 +129,11 @@ class World:
         return known[1]
 
     def group(self, stage: Stage) -> tuple[object, ...]:
-        """What tells a stage from others as far as admission and fit go."""
+        """Return the key of stages that admission and feasibility treat alike."""
         return self.request_class(stage), stage.project, stage.user, stage.priority
 
     def feasible_set_of(self, request: RequestClass, promise: Promise) -> FeasibleSet | None:
-        """The way that a promise follows, if all its nodes and devices can still be used."""
+        """Return the feasible set of a promise, if all its nodes and devices can still be used."""
         for feasible in request.feasible_sets:
             if (
                 feasible.alternative.index == promise.placement.alternative
@@ -152,8 +154,8 @@ class World:
     # -- maintenance, and what is given back ------------------------------------------------------------------------
 
     def _open(self, windows: Iterable[Maintenance], *, anew: bool) -> None:
-        """Take out the times in which nodes do not serve. Unless they are entered ``anew``, anything may be had earlier
-        on these nodes."""
+        """Remove maintenance windows from the timetable. Unless they are entered ``anew``, reservations on these
+        nodes may move earlier."""
         for window in windows:
             self.table.drop(f"maintenance {window.id}")
             if self.freed is not None and not anew:
@@ -161,7 +163,7 @@ class World:
                 self.freed.update(row for row in rows if row is not None)
 
     def _close(self, windows: Iterable[Maintenance]) -> None:
-        """Enter the times in which nodes do not serve."""
+        """Enter maintenance windows into the timetable."""
         self.closed: dict[str, list[Maintenance]] = {}
         for window in sorted(windows, key=lambda one: (one.start_at, one.id)):
             nodes = [self.nodes[name] for name in window.nodes if name in self.nodes]
@@ -175,7 +177,7 @@ class World:
             self.table.take(f"maintenance {window.id}", grants, window.start_at, window.end_at, window.end_at)
 
     def closing(self, nodes: Iterable[str], since: float, until: float) -> Maintenance | None:
-        """The first maintenance of one of these nodes that something which runs there in this time would meet."""
+        """Return the first maintenance of one of these nodes that overlaps this time."""
         for node in nodes if self.closed else ():
             for window in self.closed.get(node, ()):
                 if window.start_at < until and window.end_at > since:
@@ -183,7 +185,7 @@ class World:
         return None
 
     def free(self, grants: Iterable[Grant]) -> None:
-        """Note that these may be had earlier than at the last look."""
+        """Note that something on these nodes may be had earlier than before."""
         if self.freed is not None:
             rows = (self.fleet.row.get(one.device) for one in grants)
             self.freed.update(self.fleet.owner[row] for row in rows if row is not None)

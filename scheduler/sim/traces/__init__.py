@@ -15,9 +15,9 @@ from typing import Final
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces import families, generic, history, philly, slurm, swf
 from scheduler.sim.traces.arrival import Arrival, Trace
-from scheduler.sim.traces.table import Column, Row, Table, TraceError, opened, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, TraceTable, opened, read_table
 
-__all__ = ["FORMATS", "Arrival", "Column", "Row", "Table", "Trace", "TraceError", "read", "read_table"]
+__all__ = ["FORMATS", "Arrival", "Trace", "TraceColumn", "TraceError", "TraceRow", "TraceTable", "read", "read_table"]
 
 FORMATS: Final[Mapping[str, Callable[[Path], Trace]]] = {
     "families": families.read,

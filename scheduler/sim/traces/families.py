@@ -1,8 +1,8 @@
 """Families of made-up workloads: a file names the traits of one, and the same seed gives the same jobs.
 
-A row of CSV or JSON lines with the columns of :class:`Family`, all but ``single_share``, ``tail`` and ``bound_share``
-optional, describes one workload on the cluster :data:`FLEET`. Shares and load are met to the job and to the second, not
-only in the mean, so that two workloads that differ in one trait differ in nothing else.
+A row of CSV or JSON lines with the columns of :class:`WorkloadFamily`, all but ``single_share``, ``tail`` and
+``bound_share`` optional, describes one workload on the cluster :data:`FLEET`. Shares and load are met to the job and to
+the second, not only in the mean, so that two workloads that differ in one trait differ in nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
-from scheduler.sim.traces.table import Column, TraceError, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, read_table
 
 # 64 devices. Who is bound to a model is so in proportion to the devices there are of each.
 FLEET: Final = "6x8:H100,2x8:A100"
@@ -36,19 +36,19 @@ LIMITS_H: Final = (1, 2, 4, 8, 12, 24)
 SLACK: Final = (1.1, 8.0)
 
 COLUMNS: Final = (
-    Column("single_share", "number", most=1.0),
-    Column("tail", "number", most=4.0),
-    Column("bound_share", "number", most=1.0),
-    Column("burst", "number", required=False, default=1.0, least=1.0, most=1_000.0),
-    Column("load", "number", required=False, default=1.0, least=0.01, most=100.0),
-    Column("jobs", "whole", required=False, default=300, least=2, most=100_000),
-    Column("projects", "whole", required=False, default=3, least=1, most=1_000),
-    Column("seed", "whole", required=False, default=0, most=2**31),
+    TraceColumn("single_share", "number", most=1.0),
+    TraceColumn("tail", "number", most=4.0),
+    TraceColumn("bound_share", "number", most=1.0),
+    TraceColumn("burst", "number", required=False, default=1.0, least=1.0, most=1_000.0),
+    TraceColumn("load", "number", required=False, default=1.0, least=0.01, most=100.0),
+    TraceColumn("jobs", "whole", required=False, default=300, least=2, most=100_000),
+    TraceColumn("projects", "whole", required=False, default=3, least=1, most=1_000),
+    TraceColumn("seed", "whole", required=False, default=0, most=2**31),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class WorkloadFamily:
     """The traits of a workload.
 
     ``single_share`` of the jobs ask for one device, ``bound_share`` for one model; run times are lognormal with a sigma
@@ -72,10 +72,10 @@ def read(source: str | Path | Iterable[str]) -> Trace:
         raise TraceError(0, "", _("has {rows} rows; a family is one row").format(rows=len(rows)))
     traits = dict(rows[0].values)
     seed = traits.pop("seed")
-    return Trace(tuple(generate(Family(**traits), seed)), ("made up: no trace of a real cluster",))
+    return Trace(tuple(generate(WorkloadFamily(**traits), seed)), ("made up: no trace of a real cluster",))
 
 
-def generate(family: Family, seed: int) -> list[Arrival]:
+def generate(family: WorkloadFamily, seed: int) -> list[Arrival]:
     """The jobs of a workload in order of submission."""
     dice = random.Random(seed)
     bursts = _bursts(family, dice)
@@ -108,7 +108,7 @@ def generate(family: Family, seed: int) -> list[Arrival]:
     return _loaded(found, family.load)
 
 
-def _bursts(family: Family, dice: random.Random) -> list[range]:
+def _bursts(family: WorkloadFamily, dice: random.Random) -> list[range]:
     """Numbers of jobs in bursts, whose sizes are geometric."""
     found, at = [], 0
     while at < family.jobs:
@@ -119,7 +119,9 @@ def _bursts(family: Family, dice: random.Random) -> list[range]:
     return found
 
 
-def _durations(family: Family, bursts: Sequence[range], users: Sequence[int], dice: random.Random) -> list[float]:
+def _durations(
+    family: WorkloadFamily, bursts: Sequence[range], users: Sequence[int], dice: random.Random
+) -> list[float]:
     """Run times by number of job: jobs of a user and of a burst are alike, and all together are the even quantiles of
     the distribution."""
     by_user = [dice.gauss(0.0, math.sqrt(OWED[0])) for _user in range(family.projects * USERS)]

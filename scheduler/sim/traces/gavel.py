@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from scheduler.sim.traces.table import Column, read_table
+from scheduler.sim.traces.table import TraceColumn, read_table
 
 MODELS: Final = ("v100", "p100", "k80")
 COLUMNS: Final = (
-    Column("job_type"),
-    Column("scale_factor", "whole", least=1),
-    *(Column(model, "number", required=False) for model in MODELS),
+    TraceColumn("job_type"),
+    TraceColumn("scale_factor", "whole", least=1),
+    *(TraceColumn(model, "number", required=False) for model in MODELS),
 )
 
 

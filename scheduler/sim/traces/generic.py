@@ -16,28 +16,28 @@ from typing import Final, Literal
 from scheduler.core.model.sentences import _
 from scheduler.core.model.types import SCALING
 from scheduler.sim.traces.arrival import Arrival, Trace
-from scheduler.sim.traces.table import Column, Row, TraceError, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, read_table
 
 YEARS_S: Final = 10 * 365 * 86_400.0  # nothing runs for ten years: a longer time is in another unit
 WIDEST: Final = 1_000_000
 
 COLUMNS: Final = (
-    Column("submit_s", "number"),
-    Column("duration_s", "number", most=YEARS_S),
-    Column("gpus", "number", most=WIDEST),
-    Column("id", required=False),
-    Column("name", required=False, default=""),
-    Column("project", required=False, default="default"),
-    Column("user", required=False, default="trace"),
-    Column("kind", required=False, default="train"),
-    Column("priority", "whole", required=False, default=500, most=1_000_000),
-    Column("nodes", "whole", required=False, default=1, least=1, most=WIDEST),
-    Column("most_nodes", "whole", required=False, default=0, most=1024),
-    Column("scaling", "number", required=False, default=SCALING, most=1.0),
-    Column("cpus", "number", required=False, default=1.0, least=0.01, most=WIDEST),
-    Column("limit_s", "number", required=False, least=1, most=YEARS_S),
-    Column("expected_s", "number", required=False, least=0.001, most=YEARS_S),
-    Column("needs", "ids", required=False, default=()),
+    TraceColumn("submit_s", "number"),
+    TraceColumn("duration_s", "number", most=YEARS_S),
+    TraceColumn("gpus", "number", most=WIDEST),
+    TraceColumn("id", required=False),
+    TraceColumn("name", required=False, default=""),
+    TraceColumn("project", required=False, default="default"),
+    TraceColumn("user", required=False, default="trace"),
+    TraceColumn("kind", required=False, default="train"),
+    TraceColumn("priority", "whole", required=False, default=500, most=1_000_000),
+    TraceColumn("nodes", "whole", required=False, default=1, least=1, most=WIDEST),
+    TraceColumn("most_nodes", "whole", required=False, default=0, most=1024),
+    TraceColumn("scaling", "number", required=False, default=SCALING, most=1.0),
+    TraceColumn("cpus", "number", required=False, default=1.0, least=0.01, most=WIDEST),
+    TraceColumn("limit_s", "number", required=False, least=1, most=YEARS_S),
+    TraceColumn("expected_s", "number", required=False, least=0.001, most=YEARS_S),
+    TraceColumn("needs", "ids", required=False, default=()),
 )
 
 
@@ -48,7 +48,7 @@ def read(source: str | Path | Iterable[str], form: Literal["auto", "csv", "jsonl
     return Trace(tuple(_arrival(row) for row in table.rows), tuple(table.notes), table.left_out)
 
 
-def _check_ids(rows: Iterable[Row]) -> None:
+def _check_ids(rows: Iterable[TraceRow]) -> None:
     """Each id once, and what a row needs before it."""
     known: dict[str, int] = {}
     for row in rows:
@@ -64,11 +64,11 @@ def _check_ids(rows: Iterable[Row]) -> None:
         known[name] = row.line
 
 
-def _id(row: Row) -> str:
+def _id(row: TraceRow) -> str:
     return row["id"] or f"line {row.line}"
 
 
-def _arrival(row: Row) -> Arrival:
+def _arrival(row: TraceRow) -> Arrival:
     gpus = row["gpus"]
     if gpus > 1 and gpus != int(gpus):
         raise TraceError(

@@ -16,27 +16,27 @@ from typing import Any, Final
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
-from scheduler.sim.traces.table import Column, Row, TraceError, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, read_table
 
 COLUMNS: Final = (
-    Column("id"),
-    Column("submitted_at", "time"),
-    Column("started_at", "time", required=False),
-    Column("ended_at", "time", required=False),
-    Column("project"),
-    Column("user"),
-    Column("job", required=False, default=""),
-    Column("name", required=False, default=""),
-    Column("kind", required=False, default="generic"),
-    Column("priority", "whole", required=False, default=500, most=1_000_000),
-    Column("nodes", "whole", required=False, default=1, least=1, most=WIDEST),
-    Column("gpus", "number", required=False, default=0.0, most=WIDEST),
-    Column("cpus", "number", required=False, default=1.0, least=0.001, most=WIDEST),
-    Column("speed", "number", required=False, default=1.0, least=1e-6, most=1e6),
-    Column("limit_s", "number", required=False, least=1, most=YEARS_S),
-    Column("expected_s", "number", required=False, least=0.001, most=YEARS_S),
-    Column("needs", "ids", required=False, default=()),
-    Column("state", required=False, default="COMPLETED"),
+    TraceColumn("id"),
+    TraceColumn("submitted_at", "time"),
+    TraceColumn("started_at", "time", required=False),
+    TraceColumn("ended_at", "time", required=False),
+    TraceColumn("project"),
+    TraceColumn("user"),
+    TraceColumn("job", required=False, default=""),
+    TraceColumn("name", required=False, default=""),
+    TraceColumn("kind", required=False, default="generic"),
+    TraceColumn("priority", "whole", required=False, default=500, most=1_000_000),
+    TraceColumn("nodes", "whole", required=False, default=1, least=1, most=WIDEST),
+    TraceColumn("gpus", "number", required=False, default=0.0, most=WIDEST),
+    TraceColumn("cpus", "number", required=False, default=1.0, least=0.001, most=WIDEST),
+    TraceColumn("speed", "number", required=False, default=1.0, least=1e-6, most=1e6),
+    TraceColumn("limit_s", "number", required=False, least=1, most=YEARS_S),
+    TraceColumn("expected_s", "number", required=False, least=0.001, most=YEARS_S),
+    TraceColumn("needs", "ids", required=False, default=()),
+    TraceColumn("state", required=False, default="COMPLETED"),
 )
 
 
@@ -76,7 +76,7 @@ def line(stage: Mapping[str, Any]) -> str:
     return json.dumps({name: stage[name] for name in names if stage.get(name) is not None}, ensure_ascii=False)
 
 
-def _arrival(row: Row, zero: float, needs: tuple[str, ...]) -> Arrival:
+def _arrival(row: TraceRow, zero: float, needs: tuple[str, ...]) -> Arrival:
     return Arrival(
         id=row["id"],
         submit_s=row["submitted_at"] - zero,

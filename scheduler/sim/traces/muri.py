@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.sim.traces.arrival import Arrival, Trace
-from scheduler.sim.traces.table import Column, read_table
+from scheduler.sim.traces.table import TraceColumn, read_table
 
 COLUMNS: Final = (
-    Column("job_id"),
-    Column("num_gpu", "whole", least=1),
-    Column("submit_time", "number"),
-    Column("iterations", "whole", least=1),
-    Column("model_name"),
-    Column("iteration_time", "number", least=0.001),
+    TraceColumn("job_id"),
+    TraceColumn("num_gpu", "whole", least=1),
+    TraceColumn("submit_time", "number"),
+    TraceColumn("iterations", "whole", least=1),
+    TraceColumn("model_name"),
+    TraceColumn("iteration_time", "number", least=0.001),
 )
 
 

@@ -16,23 +16,23 @@ from typing import Final
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.sentences import _
 from scheduler.core.model.types import Alternative, Ask, Device, Node
-from scheduler.sim.traces.table import Column, TraceError, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, read_table
 
 MIB: Final = 2**20
 NODE_COLUMNS: Final = (
-    Column("sn"),
-    Column("cpu_milli", "whole", least=1, most=1e9),
-    Column("memory_mib", "whole", least=1, most=1e9),
-    Column("gpu", "whole", most=64),
-    Column("model", required=False, default=""),
+    TraceColumn("sn"),
+    TraceColumn("cpu_milli", "whole", least=1, most=1e9),
+    TraceColumn("memory_mib", "whole", least=1, most=1e9),
+    TraceColumn("gpu", "whole", most=64),
+    TraceColumn("model", required=False, default=""),
 )
 POD_COLUMNS: Final = (
-    Column("name"),
-    Column("cpu_milli", "whole", least=1, most=1e9),
-    Column("memory_mib", "whole", most=1e9),
-    Column("num_gpu", "whole", most=64),
-    Column("gpu_milli", "whole", most=1000),
-    Column("gpu_spec", required=False, default=""),
+    TraceColumn("name"),
+    TraceColumn("cpu_milli", "whole", least=1, most=1e9),
+    TraceColumn("memory_mib", "whole", most=1e9),
+    TraceColumn("num_gpu", "whole", most=64),
+    TraceColumn("gpu_milli", "whole", most=1000),
+    TraceColumn("gpu_spec", required=False, default=""),
 )
 
 

@@ -13,16 +13,16 @@ from typing import Final
 
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
-from scheduler.sim.traces.table import Column, Row, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceRow, read_table
 
 GPUS_PER_NODE: Final = 8
 COLUMNS: Final = (
-    Column("timestamp", "time"),
-    Column("duration", "number", most=YEARS_S),
-    Column("num_gpus", "whole", most=WIDEST),
-    Column("cluster"),
+    TraceColumn("timestamp", "time"),
+    TraceColumn("duration", "number", most=YEARS_S),
+    TraceColumn("num_gpus", "whole", most=WIDEST),
+    TraceColumn("cluster"),
 )
-NODE_COLUMNS: Final = (Column("vc"), Column("node num", "whole", least=1, most=WIDEST))
+NODE_COLUMNS: Final = (TraceColumn("vc"), TraceColumn("node num", "whole", least=1, most=WIDEST))
 
 
 def read(
@@ -55,7 +55,7 @@ def virtual_clusters(source: str | Path | Iterable[str]) -> Mapping[str, int]:
     return {row["vc"]: row["node num"] for row in read_table(source, NODE_COLUMNS, key="vc").rows}
 
 
-def _arrival(number: int, row: Row, zero: float, gpus_per_node: int) -> Arrival:
+def _arrival(number: int, row: TraceRow, zero: float, gpus_per_node: int) -> Arrival:
     gpus = row["num_gpus"]
     nodes = 1 if gpus <= gpus_per_node else -(-gpus // gpus_per_node)
     return Arrival(

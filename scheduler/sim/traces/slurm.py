@@ -14,20 +14,20 @@ from typing import Final
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
-from scheduler.sim.traces.table import Column, Row, TraceError, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, read_table
 
 _GPUS: Final = re.compile(r"(?:gres/)?gpu(?::[\w.-]+)?[:=](\d{1,4})")
 COLUMNS: Final = (
-    Column("submit_s", "number"),
-    Column("run_s", "number", most=YEARS_S),
-    Column("user"),
-    Column("nodes", "whole", least=1, most=WIDEST),
-    Column("tasks", "whole", least=1, most=WIDEST),
-    Column("limit_s", "number", least=1, most=YEARS_S),
-    Column("qos", required=False, default="default"),
-    Column("partition", required=False, default=""),
-    Column("mem", required=False, default=""),
-    Column("gres", required=False, default=""),
+    TraceColumn("submit_s", "number"),
+    TraceColumn("run_s", "number", most=YEARS_S),
+    TraceColumn("user"),
+    TraceColumn("nodes", "whole", least=1, most=WIDEST),
+    TraceColumn("tasks", "whole", least=1, most=WIDEST),
+    TraceColumn("limit_s", "number", least=1, most=YEARS_S),
+    TraceColumn("qos", required=False, default="default"),
+    TraceColumn("partition", required=False, default=""),
+    TraceColumn("mem", required=False, default=""),
+    TraceColumn("gres", required=False, default=""),
 )
 
 
@@ -47,7 +47,7 @@ def read(source: str | Path | Iterable[str], *, one_machine: bool = False, enfor
     return Trace(arrivals, tuple(table.notes), table.left_out)
 
 
-def _arrival(number: int, row: Row, one_machine: bool, enforce_limits: bool) -> Arrival:
+def _arrival(number: int, row: TraceRow, one_machine: bool, enforce_limits: bool) -> Arrival:
     nodes = 1 if one_machine else row["nodes"]
     gpus = 0
     if row["gres"] and not one_machine:

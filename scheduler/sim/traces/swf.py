@@ -11,19 +11,19 @@ from typing import Final
 
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
-from scheduler.sim.traces.table import Column, read_table
+from scheduler.sim.traces.table import TraceColumn, read_table
 
 _UNKNOWN: Final = ("-1", "-1.0", "-1.00")
 COLUMNS: Final = (
-    Column("job", "whole"),
-    Column("submit_s", "number"),
-    Column("run_s", "number", required=False, most=YEARS_S, absent=_UNKNOWN, default=0.0),
-    Column("processors", "whole", required=False, most=WIDEST, absent=_UNKNOWN, default=0),
-    Column("asked_processors", "whole", required=False, most=WIDEST, absent=_UNKNOWN, default=0),
-    Column("asked_s", "number", required=False, most=YEARS_S, absent=_UNKNOWN),
-    Column("user", "whole", required=False, absent=_UNKNOWN),
-    Column("group", "whole", required=False, absent=_UNKNOWN),
-    Column("executable", "whole", required=False, absent=_UNKNOWN),
+    TraceColumn("job", "whole"),
+    TraceColumn("submit_s", "number"),
+    TraceColumn("run_s", "number", required=False, most=YEARS_S, absent=_UNKNOWN, default=0.0),
+    TraceColumn("processors", "whole", required=False, most=WIDEST, absent=_UNKNOWN, default=0),
+    TraceColumn("asked_processors", "whole", required=False, most=WIDEST, absent=_UNKNOWN, default=0),
+    TraceColumn("asked_s", "number", required=False, most=YEARS_S, absent=_UNKNOWN),
+    TraceColumn("user", "whole", required=False, absent=_UNKNOWN),
+    TraceColumn("group", "whole", required=False, absent=_UNKNOWN),
+    TraceColumn("executable", "whole", required=False, absent=_UNKNOWN),
 )
 
 

@@ -45,7 +45,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TraceColumn:
     """A column by name and what may stand in it. ``least`` and ``most`` bound numbers; ``absent`` are the texts that
     mean "not known", for which ``default`` stands in where the column is not ``required``.
 
@@ -114,7 +114,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """The values of one line by the names of its columns."""
 
     line: int
@@ -125,14 +125,14 @@ class Row:
 
 
 @dataclass(slots=True)
-class Table:
+class TraceTable:
     """Rows that can be used, what had to be said about the others, and how many were left out."""
 
-    rows: list[Row]
+    rows: list[TraceRow]
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
 
-    def leave_out(self, wrong: Callable[[Row], bool], why: str) -> None:
+    def leave_out(self, wrong: Callable[[TraceRow], bool], why: str) -> None:
         """Drop the rows for which ``wrong`` holds, and say how many and ``why``."""
         kept = [row for row in self.rows if not wrong(row)]
         dropped = len(self.rows) - len(kept)
@@ -144,13 +144,13 @@ class Table:
 
 def read_table(
     source: str | Path | Iterable[str],
-    columns: Sequence[Column],
+    columns: Sequence[TraceColumn],
     *,
     form: Literal["auto", "csv", "swf", "jsonl"] = "auto",
     key: str | None = None,
     repeats: bool = False,
     order_by: str | None = None,
-) -> Table:
+) -> TraceTable:
     """The rows of a file (``.gz`` is unpacked) or of lines of text; columns that are not named are passed over.
 
     ``form`` *auto* goes by the name of the file: ``.swf`` and ``.jsonl``, else CSV. Two rows with the same ``key``, or
@@ -161,7 +161,7 @@ def read_table(
     if form == "auto":
         name = source.name.removesuffix(".gz") if isinstance(source, Path) else ""
         form = "swf" if name.endswith(".swf") else "jsonl" if name.endswith((".jsonl", ".ndjson")) else "csv"
-    table = Table([])
+    table = TraceTable([])
     seen: dict[Any, int] = {}
     equal = 0
     with _lines(source) as lines:
@@ -180,7 +180,7 @@ def read_table(
                     problem = _('is the same as line {line}; if both are meant, tell them apart in a column "id"')
                     raise TraceError(line, "", problem.format(line=first))
                 equal += 1
-            table.rows.append(Row(line, values))
+            table.rows.append(TraceRow(line, values))
     if equal:
         table.notes.append(
             f"{_rows(equal)} said the same as an earlier one; with no job number to tell them apart, all were kept"
@@ -190,7 +190,7 @@ def read_table(
     return table
 
 
-def _sort(table: Table, by: str) -> None:
+def _sort(table: TraceTable, by: str) -> None:
     late, latest = 0, float("-inf")
     for row in table.rows:
         late += row[by] < latest
@@ -228,7 +228,7 @@ def _decoded(lines: Iterable[str]) -> Iterator[str]:
         raise TraceError(0, "", problem) from error
 
 
-def _csv(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+def _csv(lines: Iterator[str], columns: Sequence[TraceColumn]) -> Iterator[Fields]:
     rows = csv.reader(lines, strict=True)
     try:
         header = [name.strip() for name in next(rows, [])]
@@ -246,7 +246,7 @@ def _csv(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
         raise TraceError(rows.line_num, "", _("is not CSV ({reason})").format(reason=error)) from error
 
 
-def _check_header(header: Sequence[str], columns: Sequence[Column]) -> None:
+def _check_header(header: Sequence[str], columns: Sequence[TraceColumn]) -> None:
     needs = [one.name for one in columns if one.required]
     may = [one.name for one in columns if not one.required]
     for name in needs:
@@ -261,7 +261,7 @@ def _check_header(header: Sequence[str], columns: Sequence[Column]) -> None:
             raise TraceError(1, name, problem)
 
 
-def _swf(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+def _swf(lines: Iterator[str], columns: Sequence[TraceColumn]) -> Iterator[Fields]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith(";"):
@@ -275,7 +275,7 @@ def _swf(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
         yield number, dict(zip(SWF_FIELDS, fields, strict=True))
 
 
-def _jsonl(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+def _jsonl(lines: Iterator[str], columns: Sequence[TraceColumn]) -> Iterator[Fields]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -305,7 +305,7 @@ def _text(value: object, line: int, column: str) -> str:
     raise TraceError(line, column, _("must be text, a number, or a list of texts"))
 
 
-_READERS: Final[Mapping[str, Callable[[Iterator[str], Sequence[Column]], Iterator[Fields]]]] = {
+_READERS: Final[Mapping[str, Callable[[Iterator[str], Sequence[TraceColumn]], Iterator[Fields]]]] = {
     "csv": _csv,
     "swf": _swf,
     "jsonl": _jsonl,

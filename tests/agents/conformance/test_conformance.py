@@ -20,7 +20,7 @@ from agents.resources.adjust import Setting
 from agents.runtimes import Unlaunchable
 from agents.supervisor import procfs, secret_file, session
 from agents.tasks.journal import Intent, Journal
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from tests.agents.conformance.conftest import Stand, environment_of, mounted, unmount
 from tests.agents.yard import order
 
@@ -307,7 +307,7 @@ async def test_what_it_writes_lies_where_the_node_looks(stand: Stand, tmp_path: 
 
 async def entered(stand: Stand, intent: Intent, script: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """The agent's end of a session in a part."""
-    node = Node("n", stand.folder, Journal(stand.folder / "journal.jsonl"), stand.executor, procfs.boot_id())
+    node = NodeTasks("n", stand.folder, Journal(stand.folder / "journal.jsonl"), stand.executor, procfs.boot_id())
     name, asked = str(uuid.uuid4()), OpenSession(intent.part, intent.epoch, ["sh", "-c", script])
     order = stand.executor.guest(intent, name, asked)
     reader, writer = await asyncio.open_connection(sock=await Sessions(node, SERVER)._let_in(intent, name))
