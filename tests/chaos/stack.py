@@ -86,7 +86,7 @@ class Up:
         return self.launchers[-1]
 
     def started(self, *more: str) -> subprocess.Popen[str]:
-        """Start it and wait until it says that it is ready. What a first start makes is copied, where nothing is there."""
+        """Start it and wait until it says that it is ready; an empty home is first filled with what one start made."""
         if not self.home.exists():
             subprocess.run(["cp", "-a", _made(), self.home], check=True)
         return self.started_anew(*more)
