@@ -14,9 +14,9 @@ import pytest
 from django.utils.translation import gettext, override
 
 from agents.protocol import Phase
+from controlplane.clauses import clause, told
 from controlplane.jobs import masked, service, values
 from controlplane.jobs.adjust import Unadjustable, adjust
-from controlplane.jobs.clauses import clause, told
 from controlplane.jobs.models import Attempt, Stage
 from controlplane.jobs.spec import InvalidSpec, Resolved, resolve
 from controlplane.pools.models import Pool
