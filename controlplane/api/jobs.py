@@ -110,10 +110,7 @@ class LogQuerySerializer(StreamOfSerializer):
 class LogSearchSerializer(StreamOfSerializer):
     """What to look for, and where."""
 
-    text = serializers.CharField(
-        trim_whitespace=False,
-        help_text=f"Plain text on one line, of up to {job_logs.LONGEST_TEXT} characters; it is no pattern.",
-    )
+    text = serializers.CharField(trim_whitespace=False)
     offset = serializers.IntegerField(
         default=0, min_value=0, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
     )
@@ -123,6 +120,15 @@ class LogSearchSerializer(StreamOfSerializer):
     ignore_case = serializers.BooleanField(
         default=False, help_text="Take small and capital letters of ASCII for the same."
     )
+
+
+TEXT = OpenApiParameter(
+    "text",
+    str,
+    required=True,
+    description=f"Plain text on one line, of up to {job_logs.LONGEST_TEXT} characters; it is no pattern.",
+    examples=[OpenApiExample("An error", "CUDA out of memory")],
+)
 
 
 class MetricQuerySerializer(StrictSerializer):
@@ -318,7 +324,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_logs_search",
         responses={200: job_logs.LogSearch, 429: Problem},
-        parameters=[LogSearchSerializer],
+        parameters=[LogSearchSerializer, TEXT],
     )
     @action(detail=True, url_path="logs/search", throttle_classes=[PerUser, SearchesPerUser])
     def search_logs(self, request: Request, name: str) -> Response:

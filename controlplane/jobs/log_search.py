@@ -9,8 +9,8 @@ from typing import Final
 
 # One search looks at no more bytes, and takes no longer where they come slowly; the next goes on from there.
 SCAN_BYTES: Final = 64 * 2**20
-SCAN_S: Final = 1.0
-PIECE_BYTES: Final = 2**20
+SCAN_S: Final = 0.25
+PIECE_BYTES: Final = 256 * 1024
 # Of a line so many bytes before and after the match are answered.
 BEFORE_BYTES: Final = 200
 AFTER_BYTES: Final = 800

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard logs 42                      all output of the newest attempt of each stage
   yard logs -f 42 --tail 20         the last 20 lines, then what follows
-  yard logs 42 --stage train --attempt 1 --rank all --stream err
-  yard logs 42 --grep "CUDA out of memory" -i
+  yard logs 42 --stage train --attempt 1 --rank all --grep "out of memory" -i
 """
 
 
