@@ -322,11 +322,11 @@ def test_logs_as_json_name_their_stream(yard, server, said, as_job):
     assert [(piece["stream"], piece["text"]) for piece in found] == [("out", "hello\n"), ("err", "careful\n")]
 
 
-def searched(server, said, as_job) -> None:
+def searched(server, said, as_job):
     """A server that answers a search of standard output in two stretches, and finds nothing in the other stream."""
     streams(server, said, as_job)
 
-    def search(asked: Any) -> Any:
+    def search(asked):
         q = asked.query
         lines = {("out", "0"): (3, "hello \x1b]0;owned\x07world"), ("out", "64"): (70, "hello again")}
         here = lines.get((q["stream"], q["offset"]))
