@@ -8,7 +8,7 @@ it is. Imports nothing: the shim and its commands read this too.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any, Literal
 
     Clause = tuple[str, dict[str, str | int | float]]
@@ -101,9 +101,11 @@ def known(said: "Clause") -> "Clause":
     return said if said[0] in ENDS else clause("StartFailed", error=said[0])
 
 
-def say(said: "Iterable[Clause]") -> str:
+def say(said: "Iterable[Clause]", templates: "Mapping[str, str]" = ENDS) -> str:
     """The clauses in one English sentence."""
-    return "".join(ENDS[code].format(**{name: _shown(name, params[name]) for name in params}) for code, params in said)
+    return "".join(
+        templates[code].format(**{name: _shown(name, params[name]) for name in params}) for code, params in said
+    )
 
 
 def told(*said: "Clause") -> "dict[str, Any]":

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agents.ends import clause
+from agents.notes import NoteText
+
 log = logging.getLogger("switchyard.agent")
 
 FIRST_PAUSE_S: Final = 0.5
@@ -75,14 +78,14 @@ class Loops:
         self._faults[name] = LoopFault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
         self._told()
 
-    def notes(self) -> list[str]:
-        """Return a sentence for everything that failed and has not worked for long enough since."""
+    def notes(self) -> list[NoteText]:
+        """Return a note for everything that failed and has not worked for long enough since."""
         since = time.monotonic() - CALM_S
         self._faults = {name: fault for name, fault in self._faults.items() if fault.at >= since}
-        return [_sentence(name, fault) for name, fault in sorted(self._faults.items())]
+        return [_note(name, fault) for name, fault in sorted(self._faults.items())]
 
 
-def _sentence(name: str, fault: LoopFault) -> str:
+def _note(name: str, fault: LoopFault) -> NoteText:
     # Coarse, so that it does not change with each report.
-    often = "once" if fault.count == 1 else "several times" if fault.count < 10 else "again and again"
-    return f"this agent's {name} failed {often} ({fault.reason}); it goes on, and its log has more"
+    often = "LoopFailedOnce" if fault.count == 1 else "LoopFailed" if fault.count < 10 else "LoopFailsAgain"
+    return NoteText(clause(often, loop=name, error=fault.reason))

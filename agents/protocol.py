@@ -15,6 +15,7 @@ every field added later has a default, so that an older side can still read a ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Annotated, Final, Literal
 
@@ -26,6 +27,8 @@ from agents.ends import ENDS as ENDS
 # What both sides hide is told by one rule: the agent masks logs by it, the server what it shows of job files.
 from agents.masking import MASK as MASK
 from agents.masking import tells_secret as tells_secret
+from agents.notes import NOTES as NOTES
+from agents.notes import clauses as clauses_of
 
 PROTO: Final = 1
 MIN_PROTO: Final = 1
@@ -91,8 +94,10 @@ class Phase(IntEnum):
     ENDED = 90
 
 
-# A code of ENDS, and the values that its sentence shows.
+# A code of ENDS or NOTES, and the values that its sentence shows.
 Clause = tuple[Name, Fields]
+Said = Annotated[list[Clause], Meta(max_length=64)]
+"""A sentence in clauses; none from an agent that knows no clauses for it."""
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,7 +142,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     cores x 1000 milli. Any other device has 1000 milli. ``features`` holds peak rates by precision and the like, e.g.
     ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``. ``sharing`` says what holds who shares it to
     their memory: ``hard`` (the hardware, for its partitions), ``soft`` (the agent, which sees who uses how much, and
-    ends who uses too much) or ``none``; empty for a CPU, and from older agents.
+    ends who uses too much) or ``none``; empty for a CPU, and from older agents. ``health_said`` has ``health_reason``
+    in clauses of :data:`NOTES`.
     """
 
     uuid: Annotated[str, Meta(min_length=1, max_length=120, pattern=_CLEAN)]
@@ -157,6 +163,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     links: Annotated[list[Link], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     division: Division | None = None
     sharing: Literal["", "none", "soft", "hard"] = ""
+    health_said: Said = msgspec.field(default_factory=list)
 
 
 class Interface(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -294,6 +301,7 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far.
 
     ``spec_rev`` is the newest revision that was applied; ``notes`` say what of it, or of its start, could not be.
+    ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`.
     """
 
     part: Name
@@ -310,6 +318,8 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoints: Annotated[list[Checkpoint], Meta(max_length=4_096)] = msgspec.field(default_factory=list)
     progress: Progress | None = None
     notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
+    substate_said: Said = msgspec.field(default_factory=list)
+    notes_said: Annotated[list[Said], Meta(max_length=256)] = msgspec.field(default_factory=list)
     outputs: Annotated[list[Output], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
 
 
@@ -318,9 +328,12 @@ QUARANTINED: Final = "QUARANTINED"
 
 
 class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is wrong with a device: a code, an English sentence, and the same in clauses of :data:`NOTES`."""
+
     uuid: Name
     code: Name
     detail: Text = ""
+    said: Said = msgspec.field(default_factory=list)
 
 
 class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -334,14 +347,25 @@ class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is not as it should be on the host; each note is a sentence for people. While anything is ``unfit``, as the
+    """What is not as it should be on the host; each note is a sentence for people, and ``notes_said`` has it in clauses
+    of :data:`NOTES`. While anything is ``unfit``, as the
     operator's own checks say, nothing new is to be started here."""
 
     disk_pressure: bool = False
     unfit: Annotated[list[Text], Meta(max_length=64)] = msgspec.field(default_factory=list)
     device_errors: Annotated[list[DeviceError], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
+    notes_said: Annotated[list[Said], Meta(max_length=256)] = msgspec.field(default_factory=list)
     aside: Annotated[list[SetAside], Meta(max_length=256)] = msgspec.field(default_factory=list)
+
+
+def noted(conditions: Conditions, notes: Sequence[str]) -> Conditions:
+    """These conditions with more notes."""
+    return msgspec.structs.replace(
+        conditions,
+        notes=[*conditions.notes, *map(str, notes)],
+        notes_said=[*conditions.notes_said, *map(clauses_of, notes)],
+    )
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -337,11 +337,11 @@ SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
 
 # Requests a second that one person may send, over ten seconds: those that read, those that write; and one address that
 # names nobody.
-RATE_LIMITS = {"read": 200, "write": 500, "anonymous": 100}
+RATE_LIMITS = {"read": 200, "write": 500, "search": 3, "anonymous": 100}
 for _limit in _list("YARD_RATE_LIMITS"):
     _name, _, _value = _limit.partition("=")
     if _name not in RATE_LIMITS or not _value.isdecimal() or not 0 < int(_value) <= 1_000_000:
-        raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,anonymous=100')
+        raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,search=3')
     RATE_LIMITS[_name] = int(_value)
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))

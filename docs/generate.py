@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agents.ends import ENDS  # noqa: E402
-from controlplane.jobs.clauses import RECORD  # noqa: E402
+from agents.protocol import NOTES  # noqa: E402
+from controlplane.clause_templates import FAULTS, RECORD  # noqa: E402
 from scheduler.core.explain import counterfactual  # noqa: E402
 from scheduler.core.model import clauses as engine  # noqa: E402
 from scheduler.core.model import lifecycle, retry  # noqa: E402
@@ -124,7 +125,13 @@ def _said(table: Mapping[str, str]) -> str:
 
 def clauses() -> str:
     """The clauses of which sentences are made, by who says them."""
-    rooms = {"The engine": engine.TEMPLATES, "Agents, of an end": ENDS, "The record": RECORD}
+    rooms = {
+        "The engine": engine.TEMPLATES,
+        "Agents, of an end": ENDS,
+        "Agents, of hosts, devices and parts": NOTES,
+        "The record": RECORD,
+        "Alarms, nodes and simulations": FAULTS,
+    }
     tables = "\n\n".join(f"## {title}\n\n| code | says |\n|---|---|\n{_said(table)}" for title, table in rooms.items())
     return f"""{NOTE}
 
@@ -136,7 +143,10 @@ programs and for the pages, which tell it in the reader's language: a list of cl
 `params`, the values that it shows. They stand under the name of the sentence and `_said`: `why_here_said` and
 `detail_said` of stages and attempts, `asks_said` of stages, `basis_said` of forecasts, `text_said` of events,
 `why_said` and `replanned_said` of decisions, `why_said` of a dry run, and `<name>_said` among the `params` of a reason
-where the value `<name>` is in words. `funnel_said` has one clause for each filter in `funnel`, in the same order.
+where the value `<name>` is in words. `reason_said` of nodes, `health_reason_said` of devices, `substate_said` of stages
+and parts, `doing_said` and `fault_said` of simulations; `alarms_said` of nodes and `notes_said` of parts, of a node's
+`conditions` and of a simulation's result have one list of clauses for each sentence, in the same order, and `said` of
+each of the `device_errors` is its `detail`. `funnel_said` has one clause for each filter in `funnel`, in that order.
 
 ```json
 {{"why_here": "2 x H100 on g03; predicted to run 25 min",
@@ -145,9 +155,10 @@ where the value `<name>` is in words. `funnel_said` has one clause for each filt
 ```
 
 A value's name tells its unit: `_s` are seconds, `_bytes` are bytes. A value may be an object with a `text` and a `said`
-of its own: what somebody else has said, as part of this sentence. The list is empty where the words are somebody's own
-(the reason of a cancellation), where another program's words are passed on, and for what was written before there were
-clauses. A program should take the English sentence where it does not know a code.
+of its own: what somebody else has said, as part of this sentence. Words that have no code, those of a person, of
+another program, or of an agent from before there were clauses, stand in `AsTold`, or the list is empty; so is
+that of what was written before there were clauses. A program should take the English sentence where it does not know
+a code.
 
 {tables}
 """

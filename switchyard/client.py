@@ -21,7 +21,7 @@ from switchyard import address, logs
 from switchyard.bundle import Bundle, pack
 from switchyard.entry import Entry
 from switchyard.job import Job
-from switchyard.logs import FINAL, Chunk, LogQuery
+from switchyard.logs import FINAL, Chunk, LogMatch, LogQuery
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 from switchyard.wire import Wire
 
@@ -264,6 +264,13 @@ class Jobs:
     def chunks(self, job: Ref, wanted: LogQuery, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
         """Its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
         return logs.read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
+
+    def search(
+        self, job: Ref, text: str, wanted: LogQuery | None = None, *, ignore_case: bool = False
+    ) -> Iterator[LogMatch]:
+        """The lines of its output that contain a text; the server looks for them."""
+        name = quote(reference(job), safe="")
+        return logs.search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
 
     def streams(self, job: Ref) -> Rows:
         return logs.streams(self._wire, quote(reference(job), safe=""))

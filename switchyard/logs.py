@@ -42,6 +42,18 @@ class Chunk:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogMatch:
+    """A line that has the text: ``offset`` is the first byte of the match in its stream. A long line is cut."""
+
+    stage: str
+    attempt: int
+    rank: int
+    stream: str
+    offset: int
+    line: str
+
+
 @dataclass(slots=True)
 class _Reader:
     """One stream and how far it was read. Bytes of a letter that is cut by a chunk's end wait for the next one."""
@@ -120,6 +132,22 @@ def read(
                 return
         pause_s = POLL_S[0] if grew or final else min(POLL_S[1], pause_s * 1.3)
         time.sleep(pause_s)
+
+
+def search(wire: Wire, job: str, text: str, wanted: LogQuery, *, ignore_case: bool = False) -> Iterator[LogMatch]:
+    """The lines of the wanted streams that contain ``text``, stream after stream; the server looks for them."""
+    for reader in _growing(wire, job, wanted, {}, {}):
+        where = (reader.stage, reader.attempt, reader.rank, reader.stream)
+        key = dict(zip(("stage", "attempt", "rank", "stream"), where, strict=True))
+        asked: dict[str, Any] = {**key, "text": text, "ignore_case": ignore_case, "offset": 0}
+        is_end = False
+        while not is_end:
+            answer = wire.get(f"/jobs/{job}/logs/search", asked)
+            for one in answer["results"]:
+                yield LogMatch(*where, one["offset"], one["line"])
+            # A server that does not get on would be asked for ever.
+            is_end = answer["is_end"] or answer["next_offset"] <= asked["offset"]
+            asked["offset"] = answer["next_offset"]
 
 
 def streams(wire: Wire, job: str) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from agents.decode import BoundedDecoder
-from agents.ends import clause, say
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Clause, Counter, DeviceClaim, Name
 from agents.supervisor.record import write_whole
 
@@ -44,9 +45,9 @@ class Over:
         )
 
     @property
-    def spoken(self) -> str:
+    def note(self) -> NoteText:
         """For the notes of the part."""
-        return say((self.said,))
+        return NoteText(self.said)
 
 
 class MemoryCaps:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Division, Link
 
 Health = Literal["OK", "DEGRADED", "UNHEALTHY", "LOST"]
@@ -25,14 +27,14 @@ class UnreadableOutput(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is not as it should be: a code for programs, a sentence for people, and what it does to health.
+    """Something that is not as it should be: a code for programs, a note for people, and what it does to health.
 
     DEGRADED still takes work but comes after healthy devices; UNHEALTHY and LOST take none.
     """
 
     code: str
     health: Health
-    sentence: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +139,15 @@ def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
     """
     if not width or not widest or width >= widest:
         return ()
-    sentence = f"its PCIe link runs at x{width} of x{widest}: reseat the card or look at the riser"
-    return (Condition("PCIE_WIDTH", "DEGRADED", sentence),)
+    return (Condition("PCIE_WIDTH", "DEGRADED", NoteText(clause("PcieWidth", lanes=width, most=widest))),)
 
 
 def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, ...]:
     """The condition of a card whose PCIe link stays below the generation that card and slot have, although it works."""
     if not generation or not highest or generation >= highest:
         return ()
-    sentence = (
-        f"its PCIe link runs at generation {generation} of {highest} under load: reseat the card or look at the riser"
-    )
-    return (Condition("PCIE_GENERATION", "DEGRADED", sentence),)
+    note = NoteText(clause("PcieGeneration", generation=generation, most=highest))
+    return (Condition("PCIE_GENERATION", "DEGRADED", note),)
 
 
 def memory_errors(corrected: object, uncorrected: object) -> tuple[dict[str, str], tuple[Condition, ...]]:
@@ -160,5 +159,5 @@ def memory_errors(corrected: object, uncorrected: object) -> tuple[dict[str, str
     attributes = {"ecc_errors": ", ".join(told)} if told else {}
     if not known[1]:
         return attributes, ()
-    sentence = f"{known[1]} memory errors since the driver was loaded could not be corrected"
-    return attributes, (Condition("ECC_UNCORRECTED", "DEGRADED", sentence),)
+    note = NoteText(clause("EccUncorrected", count=known[1]))
+    return attributes, (Condition("ECC_UNCORRECTED", "DEGRADED", note),)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,11 +21,13 @@ from agents.devices.card import WORSE, Card, Condition, Health, UnreadableOutput
 from agents.devices.foreign import foreign_processes
 from agents.devices.readers.library import NothingToTell, ReaderSilent
 from agents.devices.vendors import ProbedHost
+from agents.ends import clause
+from agents.notes import NoteText, clauses, joined
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
 
 DEADLINE_S = 10.0
 WEDGED_PAUSE_S = 30.0
-UNLISTED = "it is not listed any more"
+UNLISTED: Final = NoteText(clause("Unlisted"))
 Codes = set[tuple[str, str]]
 # Parsers meet what no parser expects: these are what broken input makes of careful code.
 BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error)
@@ -113,17 +115,17 @@ class CardProbe:
             except NothingToTell:
                 continue
             except ReaderSilent as error:
-                self._notes.append(str(error))
+                self._notes.append(error.note)
                 worst = "UNHEALTHY"
             except BROKEN_INPUT as error:
-                self._notes.append(f"{source.name} cannot be read: {_reason(error)}")
+                self._notes.append(_unreadable(source, error))
                 worst = "DEGRADED" if worst == "OK" else worst
             else:
                 self.source = source
                 self._take(cards)
                 return self._listed()
         worst = worst if self._notes else "LOST"
-        self._mark_all(worst, self._notes[0] if self._notes else "nothing on this host tells of it any more")
+        self._mark_all(worst, self._notes[0] if self._notes else NoteText(clause("Untold")))
         return self._listed()
 
     def _ask(self, source: CardSource, question: str) -> list[Card]:
@@ -135,7 +137,7 @@ class CardProbe:
             return ask(self.host, self.deadline_s)
         except ReaderSilent as error:
             self._silent_until[source.name] = time.monotonic() + WEDGED_PAUSE_S
-            self._silent_note[source.name] = str(error)
+            self._silent_note[source.name] = error.note
             raise
 
     def _listed(self) -> list[Device]:
@@ -154,21 +156,21 @@ class CardProbe:
             conditions = self._conditions(uuid, card)
             self._told[uuid] = _codes(conditions)
             if conditions:
-                reason = "; ".join(condition.sentence for condition in conditions)
-                self._mark(uuid, _worst(conditions).health, reason, conditions)
+                note = joined(condition.note for condition in conditions)
+                self._mark(uuid, _worst(conditions).health, note, conditions)
         self._indices = {card.index: uuid for uuid, card in named.items()}
         if self.maker.vendor:
             visible.count_devices(self.maker.vendor, len(named))
         for uuid in self._devices.keys() - named.keys():
             self._mark(uuid, "LOST", UNLISTED)
-            self._errors[uuid] = DeviceError(uuid=uuid, code="DEVICE_LOST", detail=UNLISTED)
+            self._errors[uuid] = _error(uuid, "DEVICE_LOST", UNLISTED)
 
     def _identify(self, cards: list[Card]) -> dict[str, Card]:
         """Cards by uuid; one whose uuid is not told, or told of another too, gets one from its place on the host."""
         count = Counter(card.uuid for card in cards if card.uuid)
         for uuid, times in sorted(count.items()):
             if times > 1:
-                self._notes.append(f"{times} cards of {self.maker.vendor} tell the same uuid {uuid}; place tells them")
+                self._notes.append(NoteText(clause("SameUuid", count=times, vendor=self.maker.vendor, uuid=uuid)))
         named: dict[str, Card] = {}
         # Another source may have told the uuid of what stands there; a look that tells none keeps it.
         places = Counter(device.pci for device in self._devices.values() if device.pci)
@@ -182,8 +184,9 @@ class CardProbe:
                 uuid = self._indices[card.index]
             elif not card.model and card.conditions:
                 # It was broken before anybody saw which card it is.
-                sentences = "; ".join(condition.sentence for condition in card.conditions)
-                self._notes.append(f"card {card.index} of {self.maker.vendor} cannot be used: {sentences}")
+                why = joined(condition.note for condition in card.conditions)
+                which = clause("CardUnusable", index=card.index, vendor=self.maker.vendor)
+                self._notes.append(NoteText(which, *why.said))
                 continue
             else:
                 place = (card.pci or str(card.index)).replace(":", "-")
@@ -223,21 +226,21 @@ class CardProbe:
         """What is wrong with a card; what stops work is noted as a fault too."""
         conditions = card.conditions + foreign_processes(card.processes)
         if conditions and WORSE[(worst := _worst(conditions)).health] >= WORSE["UNHEALTHY"]:
-            self._errors[uuid] = DeviceError(uuid=uuid, code=worst.code, detail=worst.sentence)
+            self._errors[uuid] = _error(uuid, worst.code, worst.note)
         return conditions
 
-    def _mark_all(self, health: Health, reason: str) -> None:
+    def _mark_all(self, health: Health, note: str) -> None:
         if health != "OK":
             for uuid in self._devices:
-                self._mark(uuid, health, reason)
+                self._mark(uuid, health, note)
 
-    def _mark(self, uuid: str, health: Health, reason: str, conditions: tuple[Condition, ...] = ()) -> None:
+    def _mark(self, uuid: str, health: Health, note: str, conditions: tuple[Condition, ...] = ()) -> None:
         device = self._devices[uuid]
         attributes = {name: value for name, value in device.attributes.items() if name != "conditions"}
         if conditions:
             attributes["conditions"] = ",".join(sorted({condition.code for condition in conditions}))
         self._devices[uuid] = msgspec.structs.replace(
-            device, health=health, health_reason=reason[:300], attributes=attributes
+            device, health=health, health_reason=str(note)[:300], health_said=clauses(note), attributes=attributes
         )
 
     # -- sampling
@@ -250,15 +253,15 @@ class CardProbe:
             cards = self._ask(self.source, "sample")
             named = self._identify_again(cards)
         except ReaderSilent as error:
-            self._complain(str(error))
+            self._complain(error.note)
             return []
         except BROKEN_INPUT as error:
-            self._complain(f"{self.source.name} cannot be read: {_reason(error)}")
+            self._complain(_unreadable(self.source, error))
             return []
         self._errors, self._notes = {}, []
         codes = {uuid: _codes(self._conditions(uuid, card)) for uuid, card in named.items()}
         for uuid in self._devices.keys() - named.keys():
-            self._errors[uuid] = DeviceError(uuid=uuid, code="DEVICE_LOST", detail=UNLISTED)
+            self._errors[uuid] = _error(uuid, "DEVICE_LOST", UNLISTED)
             codes[uuid] = {("DEVICE_LOST", "LOST")}
         divided = any(card.division not in (None, self._devices[uuid].division) for uuid, card in named.items())
         self._news = self._news or divided or self._is_news(codes)
@@ -321,8 +324,13 @@ class CardProbe:
             source.close()
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, UnreadableOutput) else f"its answer is broken ({type(error).__name__})"
+def _unreadable(source: CardSource, error: Exception) -> NoteText:
+    broken = str(error) if isinstance(error, UnreadableOutput) else f"its answer is broken ({type(error).__name__})"
+    return NoteText(clause("Unreadable", source=source.name, error=broken))
+
+
+def _error(uuid: str, code: str, note: str) -> DeviceError:
+    return DeviceError(uuid, code, str(note), clauses(note))
 
 
 def _codes(conditions: tuple[Condition, ...]) -> Codes:

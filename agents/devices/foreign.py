@@ -5,6 +5,8 @@ from __future__ import annotations
 import pwd
 
 from agents.devices.card import Condition, Process
+from agents.ends import clause
+from agents.notes import NoteText, joined
 from agents.supervisor import procfs
 
 _MOST_NAMED = 3
@@ -17,9 +19,9 @@ def foreign_processes(processes: tuple[Process, ...] | None) -> tuple[Condition,
     foreign = [pid for pid in sorted({process.pid for process in processes}) if is_foreign(pid)]
     if not foreign:
         return ()
-    named = ", ".join(_named(pid) for pid in foreign[:_MOST_NAMED])
-    more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
-    return (Condition("FOREIGN_PROCESS", "DEGRADED", f"used by what no stage started: {named}{more}"),)
+    more = [clause("AndMore", more=len(foreign) - _MOST_NAMED)] if len(foreign) > _MOST_NAMED else []
+    note = NoteText(clause("UsedByOthers"), *joined(_named(pid) for pid in foreign[:_MOST_NAMED]).said, *more)
+    return (Condition("FOREIGN_PROCESS", "DEGRADED", note),)
 
 
 def is_foreign(pid: int) -> bool:
@@ -39,15 +41,15 @@ def is_foreign(pid: int) -> bool:
     return True
 
 
-def _named(pid: int) -> str:
+def _named(pid: int) -> NoteText:
     try:
         with open(f"/proc/{pid}/status") as file:
             fields = dict(line.rstrip("\n").partition(":")[::2] for line in file)
     except OSError:
-        return f"pid {pid}"
+        return NoteText(clause("ProcessPid", pid=pid))
     uid = int(fields.get("Uid", "0").split()[0])
     try:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = str(uid)
-    return f"{fields.get('Name', '?').strip()} (pid {pid}, {user})"
+    return NoteText(clause("ProcessOf", name=fields.get("Name", "?").strip(), pid=pid, user=user))

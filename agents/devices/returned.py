@@ -15,6 +15,8 @@ from typing import Annotated, Final
 import msgspec
 
 from agents.decode import BoundedDecoder
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import MOST_DEVICES, QUARANTINED, Bytes, DeviceClaim, DeviceError, DeviceSample, Name, Released
 from agents.supervisor.record import write_whole
 
@@ -45,7 +47,7 @@ class Returns:
 
     uses: Uses = field(default_factory=dict)
     _most: dict[tuple[str, str], int] = field(default_factory=dict)
-    _kept: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _kept: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def note(
         self, samples: Iterable[DeviceSample], parts: Mapping[str, tuple[str, Sequence[DeviceClaim]]], now: float
@@ -67,7 +69,7 @@ class Returns:
         return self.uses[uuid][1] if uuid in self.uses else 0
 
     def begin(self, folder: str, claims: Iterable[DeviceClaim]) -> None:
-        """Note in a part's folder how much of its devices is in use before it starts. Raises OSError."""
+        """NoteText in a part's folder how much of its devices is in use before it starts. Raises OSError."""
         before = {claim.uuid: self.uses[claim.uuid][1] for claim in claims if self.is_told(claim)}
         if before:
             write_whole(f"{folder}/{NOTE}", {"before": before})
@@ -111,25 +113,28 @@ class Returns:
         for each in told:
             if each.is_back is False and each.left_bytes is not None and each.before_bytes is not None:
                 limit = each.before_bytes + SLACK_BYTES
-                self._kept[each.uuid] = (limit, f"{_gib(each.left_bytes - each.before_bytes)} of its memory")
+                self._kept[each.uuid] = (limit, _gib(each.left_bytes - each.before_bytes))
 
     def quarantined(self) -> list[DeviceError]:
         """The devices whose memory did not come back."""
-        why = "did not come back after a stage ended, and nothing of that stage runs any more"
-        return [DeviceError(uuid, QUARANTINED, f"{what} {why}") for uuid, (_, what) in sorted(self._kept.items())]
+        return [
+            DeviceError(uuid, QUARANTINED, str(note), list(note.said))
+            for uuid, (_, kept) in sorted(self._kept.items())
+            for note in [NoteText(clause("NotReturned", kept_gib=kept))]
+        ]
 
 
 def _before(folder: str) -> dict[str, int]:
     return dict((_held.find(f"{folder}/{NOTE}") or Held()).before)
 
 
-def waits_for(told: Iterable[Released]) -> str:
-    """What an end waits for, in a few words; empty where it need not wait."""
+def waits_for(told: Iterable[Released]) -> NoteText | None:
+    """What an end waits for; None where it need not wait."""
     late = [each for each in told if each.is_back is False]
     if not late:
-        return ""
+        return None
     amount = sum((each.left_bytes or 0) - (each.before_bytes or 0) for each in late)
-    return f"ended; {_gib(amount)} of its devices are not free yet"
+    return NoteText(clause("NotFreeYet", kept_gib=_gib(amount)))
 
 
 def is_blind(told: Iterable[Released], faulty: Collection[str] = ()) -> bool:
@@ -137,5 +142,5 @@ def is_blind(told: Iterable[Released], faulty: Collection[str] = ()) -> bool:
     return any(each.left_bytes is None and each.uuid not in faulty for each in told)
 
 
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+def _gib(count: int) -> float:
+    return round(count / 2**30, 1)

@@ -7,25 +7,27 @@ of the recovery actions nvml.h (nvmlDeviceGpuRecoveryAction_t) and "GPU memory e
 from __future__ import annotations
 
 from agents.devices.card import Condition
+from agents.ends import clause
+from agents.notes import NoteText
 
-# The card needs a reset or a technician: no work until it was quiet for a while.
+# Clauses by number. The card needs a reset or a technician: no work until it was quiet for a while.
 FAULTS = {
-    48: "double-bit memory error",
-    64: "row remapping failed",
-    74: "NVLink error",
-    79: "the card fell off the bus",
-    95: "uncontained memory error",
-    119: "its system processor does not answer",
-    120: "its system processor failed",
-    140: "a memory error that could not be handled: reset the GPU, and have it replaced if that does not help",
-    149: "NVLink error: reset the GPU, and look at cable and switch if that does not help",
+    48: "XidDoubleBit",
+    64: "XidRemapFailed",
+    74: "XidLink",
+    79: "XidOffBus",
+    95: "XidUncontained",
+    119: "XidGspSilent",
+    120: "XidGspFailed",
+    140: "XidUnhandled",
+    149: "XidLinkReset",
 }
 # Something was repaired or contained; the card works, and needs a reset when it is free.
 WARNINGS = {
-    63: "a memory row was remapped",
-    92: "many corrected memory errors",
-    94: "a contained memory error",
-    154: "the driver asks for an action that this library does not tell; nvidia-smi -q or the kernel's log does",
+    63: "XidRemapped",
+    92: "XidManyCorrected",
+    94: "XidContained",
+    154: "XidAction",
 }
 # The driver wants something new to be done; what, the library says (see ``recovery``).
 RECOVERY_CHANGED = 154
@@ -34,22 +36,22 @@ HOLD_S = 600.0
 
 # What the driver asks for before the card may work again; 0 is nothing.
 _ACTIONS = {
-    1: ("RECOVERY_GPU_RESET", "its driver asks for a reset of the GPU"),
-    2: ("RECOVERY_NODE_REBOOT", "its driver asks for a reboot of the host"),
-    3: ("RECOVERY_DRAIN_P2P", "its driver asks to end all work between GPUs; after that it says what comes next"),
-    4: ("RECOVERY_DRAIN_AND_RESET", "its driver asks to let the work end, to start none and to reset the GPU"),
-    5: ("RECOVERY_IMEX_DOMAIN", "its driver asks to recover the IMEX domain of the rack"),
-    6: ("RECOVERY_BUS_RESET", "its driver asks for a reset of the GPU's PCIe bus"),
-    7: ("RECOVERY_SYSTEM_REBOOT", "its driver asks for a reboot of the whole system"),
+    1: ("RECOVERY_GPU_RESET", "AsksGpuReset"),
+    2: ("RECOVERY_NODE_REBOOT", "AsksHostReboot"),
+    3: ("RECOVERY_DRAIN_P2P", "AsksDrainPeers"),
+    4: ("RECOVERY_DRAIN_AND_RESET", "AsksDrainAndReset"),
+    5: ("RECOVERY_IMEX_DOMAIN", "AsksImex"),
+    6: ("RECOVERY_BUS_RESET", "AsksBusReset"),
+    7: ("RECOVERY_SYSTEM_REBOOT", "AsksSystemReboot"),
 }
 
 
 def condition(number: int) -> Condition | None:
     """What a fault number makes of a device; None for those that are the program's."""
     if number in FAULTS:
-        return Condition(f"XID_{number}", "UNHEALTHY", f"Xid {number}: {FAULTS[number]}")
+        return Condition(f"XID_{number}", "UNHEALTHY", NoteText(clause(FAULTS[number], xid=number)))
     if number in WARNINGS:
-        return Condition(f"XID_{number}", "DEGRADED", f"Xid {number}: {WARNINGS[number]}")
+        return Condition(f"XID_{number}", "DEGRADED", NoteText(clause(WARNINGS[number], xid=number)))
     return None
 
 
@@ -57,7 +59,5 @@ def recovery(action: int) -> Condition | None:
     """What the driver's recovery action makes of a device; None where it asks for nothing."""
     if action == 0:
         return None
-    code, sentence = _ACTIONS.get(
-        action, ("RECOVERY_UNKNOWN", "its driver asks for an action; nvidia-smi -q says which")
-    )
-    return Condition(code, "UNHEALTHY", sentence)
+    code, said = _ACTIONS.get(action, ("RECOVERY_UNKNOWN", "AsksUnknown"))
+    return Condition(code, "UNHEALTHY", NoteText(clause(said)))

@@ -27,6 +27,7 @@ from agents.protocol import (
     Desired,
     InventoryRef,
     Report,
+    noted,
 )
 from agents.supervisor.procfs import boottime
 from agents.tasks.node import NodeTasks
@@ -191,8 +192,10 @@ class ServerConnection:
         unfit = self.node.health.sentences() if self.node.health is not None else []
         if not held and not notes and not unfit and not aside:
             return found
-        errors, notes = [*found.device_errors, *held], [*found.notes, *notes]
-        return msgspec.structs.replace(found, device_errors=errors, notes=notes, unfit=unfit[:64], aside=aside)
+        found = msgspec.structs.replace(
+            found, device_errors=[*found.device_errors, *held], unfit=unfit[:64], aside=aside
+        )
+        return noted(found, notes)
 
     def inventory_changed(self) -> None:
         self._full = True

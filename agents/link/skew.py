@@ -9,6 +9,9 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from agents.ends import clause
+from agents.notes import NoteText
+
 # The date has a resolution of one second, and the answer took some time to arrive.
 NOTED_FROM_S: Final = 10.0
 
@@ -21,11 +24,9 @@ def skew_s(date: str | None, now: float) -> float | None:
         return None
 
 
-def sentence(found_s: float | None) -> str:
-    """Return the warning for people; empty if the difference is small."""
+def note(found_s: float | None) -> NoteText | None:
+    """Return the warning for people; None if the difference is small."""
     if found_s is None or abs(found_s) < NOTED_FROM_S:
-        return ""
+        return None
     about_s = round(abs(found_s), -1)
-    if found_s > 0:
-        return f"its clock is about {about_s:.0f} s ahead of the control plane's"
-    return f"its clock is about {about_s:.0f} s behind the control plane's"
+    return NoteText(clause("ClockAhead", ahead_s=about_s) if found_s > 0 else clause("ClockBehind", behind_s=about_s))

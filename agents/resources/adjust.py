@@ -1,7 +1,7 @@
 """Changes the resources of running processes, at the same pid: cores, weights, memory limit, and suspension.
 
 Uses the part's control group if the host delegates a controller, else each process. What could not be applied is
-returned as a sentence, never ignored. These calls may take milliseconds each and may be repeated.
+returned as a note, never ignored. These calls may take milliseconds each and may be repeated.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst, sched_setaffinity(2), ioprio_set(2), setpriority(2).
 """
@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from agents.ends import clause
 from agents.isolation import cgroup
+from agents.notes import NoteText
 from agents.supervisor import procfs
 from agents.supervisor.record import write_whole
 
@@ -58,13 +60,13 @@ class Reach:
     started_with: Callable[[], int] = lambda: 0
 
 
-def apply(reach: Reach, before: Setting, after: Setting) -> list[str]:
-    """Change the processes from one setting to another; return what could not be done, as sentences.
+def apply(reach: Reach, before: Setting, after: Setting) -> list[NoteText]:
+    """Change the processes from one setting to another; return what could not be done, as notes.
 
     Resuming is done first and suspending last, so a family of processes is not changed while suspended longer than
     needed.
     """
-    failures: list[str] = []
+    failures: list[NoteText] = []
     if before.suspended and not after.suspended:
         failures += resume(reach)
     if after.cpus and after.cpus != before.cpus:
@@ -85,14 +87,14 @@ def apply(reach: Reach, before: Setting, after: Setting) -> list[str]:
 # -- cores
 
 
-def set_cpus(reach: Reach, cpus: Iterable[int]) -> list[str]:
+def set_cpus(reach: Reach, cpus: Iterable[int]) -> list[NoteText]:
     """Restrict every thread of the family to these cores."""
     wanted = sorted(set(cpus))
     listed = ",".join(map(str, wanted))
     told = _write(reach, "cpuset.cpus", listed)
     failure = _each_thread(reach.family, lambda tid: os.sched_setaffinity(tid, wanted))
     if failure and not told:
-        return [f"cores {listed} could not be set: {failure}"]
+        return [NoteText(clause("CoresNotSet", cores=listed, error=failure))]
     return []
 
 
@@ -109,19 +111,19 @@ def io_level_of(weight: int) -> int:
     return max(0, min(7, 4 - round(math.log2(weight / MIDDLE_WEIGHT))))
 
 
-def set_cpu_weight(reach: Reach, weight: int) -> list[str]:
+def set_cpu_weight(reach: Reach, weight: int) -> list[NoteText]:
     if _write(reach, "cpu.weight", str(weight)):
         return []
     nice = nice_of(weight)
     failure = _each_thread(reach.family, lambda tid: os.setpriority(os.PRIO_PROCESS, tid, nice))
-    return [f"CPU weight {weight} (nice {nice}) could not be set: {failure}"] if failure else []
+    return [NoteText(clause("CpuWeightNotSet", weight=weight, nice=nice, error=failure))] if failure else []
 
 
-def set_io_weight(reach: Reach, weight: int) -> list[str]:
+def set_io_weight(reach: Reach, weight: int) -> list[NoteText]:
     if _write(reach, "io.weight", f"default {weight}"):
         return []
     if _IOPRIO_SET is None:
-        return [f"I/O weight {weight} could not be set: this machine's kernel interface is not known"]
+        return [NoteText(clause("IoWeightUnknown", weight=weight))]
     level = io_level_of(weight)
 
     def lower(tid: int) -> None:
@@ -130,37 +132,37 @@ def set_io_weight(reach: Reach, weight: int) -> list[str]:
             raise OSError(number, os.strerror(number))
 
     failure = _each_thread(reach.family, lower)
-    return [f"I/O weight {weight} (level {level}) could not be set: {failure}"] if failure else []
+    return [NoteText(clause("IoWeightNotSet", weight=weight, level=level, error=failure))] if failure else []
 
 
 # -- memory
 
 
-def set_memory(reach: Reach, limit_bytes: int) -> list[str]:
+def set_memory(reach: Reach, limit_bytes: int) -> list[NoteText]:
     """Change the limit; one below the present use would kill processes, and is not set."""
     used = procfs.memory(reach.family())
     if limit_bytes < used:
-        in_use = f"{used / 2**20:.0f} MiB are in use, and a limit below would end it"
-        return [f"the memory limit was not lowered to {limit_bytes / 2**20:.0f} MiB: {in_use}"]
+        return [NoteText(clause("MemoryNotLowered", limit_bytes=limit_bytes, used_bytes=used))]
     cgroup.set_memory(reach.groups, limit_bytes)
     if reach.folder is None:
-        return [f"the memory limit of {limit_bytes / 2**20:.0f} MiB could not be set: nobody watches it"]
+        return [NoteText(clause("MemoryNotWatched", limit_bytes=limit_bytes))]
     try:
         write_whole(os.path.join(reach.folder, LIMITS_FILE), {"memory_bytes": limit_bytes})
     except OSError as error:
-        return [f"the memory limit of {limit_bytes / 2**20:.0f} MiB could not be noted: {error.strerror}"]
+        why = error.strerror or str(error)
+        return [NoteText(clause("MemoryNotNoted", limit_bytes=limit_bytes, error=why))]
     reach.wake()
     return []
 
 
-def reset_memory(reach: Reach) -> list[str]:
+def reset_memory(reach: Reach) -> list[NoteText]:
     """Set the memory limit with which they started."""
     limit = reach.started_with()
     if limit:
         return set_memory(reach, limit)
     cgroup.set_memory(reach.groups, None)
     if reach.folder is None:
-        return ["the memory limit could not be taken back: nobody watches it"]
+        return [NoteText(clause("MemoryNotReset"))]
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(reach.folder, LIMITS_FILE))
     reach.wake()
@@ -170,7 +172,7 @@ def reset_memory(reach: Reach) -> list[str]:
 # -- whether it runs
 
 
-def suspend(reach: Reach) -> list[str]:
+def suspend(reach: Reach) -> list[NoteText]:
     """Stop every process; accelerator memory is kept."""
     if _write(reach, "cgroup.freeze", "1"):
         return []
@@ -183,10 +185,10 @@ def suspend(reach: Reach) -> list[str]:
             procfs.send(pid, signal.SIGSTOP)
             stopped.add(pid)
         time.sleep(0.001)
-    return ["it forks faster than it can be suspended"]
+    return [NoteText(clause("ForksTooFast"))]
 
 
-def resume(reach: Reach) -> list[str]:
+def resume(reach: Reach) -> list[NoteText]:
     """Continue every process, whichever way it was stopped."""
     _write(reach, "cgroup.freeze", "0")
     for pid in reach.family():

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from agents.decode import BoundedDecoder
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Count, DeviceClaim, Phase, Share
 from agents.resources import adjust
 from agents.resources.adjust import MIDDLE_WEIGHT, Setting
@@ -234,13 +236,11 @@ class Tuner:
             part.applied_rev, part.notes = spec_rev, notes + hints
             self.node.changed.set()
 
-    def _hints(self, part: StartedPart, share: Share) -> list[str]:
+    def _hints(self, part: StartedPart, share: Share) -> list[NoteText]:
         """What was asked for and has no effect on this node."""
         if wish(share) == QueueRequest() or self.turns.takes(part):
             return []
-        return [
-            "queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"
-        ]
+        return [NoteText(clause("QueueWithoutEffect"))]
 
 
 def _io_weight(part: StartedPart) -> int:

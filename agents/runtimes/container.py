@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,11 +24,12 @@ from agents.decode import BoundedDecoder, digits
 from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
-from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Text, Wanted, Why
+from agents.notes import NoteText
+from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Said, Text, Wanted, Why
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, engine_probe, engines, no_more
 from agents.runtimes.engines import Box, Engine
-from agents.runtimes.process import Ground, ProcessExecutor, asked_for, give_secrets, lay_secrets, to_mask
+from agents.runtimes.process import Ground, ProcessExecutor, asked_for, give_secrets, lay_secrets, substate_of, to_mask
 from agents.supervisor import procfs, secret_file
 from agents.supervisor.container_removal import planned
 from agents.supervisor.record import write_whole
@@ -61,7 +63,9 @@ class MonitorState(msgspec.Struct, frozen=True):
 
     running: bool = False
     substate: Text = ""
+    substate_said: Text = ""
     notes: Annotated[list[Text], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
+    notes_said: Annotated[list[Said], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
     end: Ending | None = None
     stays: bool = False
 
@@ -191,6 +195,7 @@ class ContainerExecutor:
         give_secrets(places, rights)
 
     def _plan(self, engine: Engine, wanted: Wanted, places: PartPaths, box: Box, env: dict[str, str]) -> dict[str, Any]:
+        unlimited = engines.unlimited(engine, box)
         return {
             "part": wanted.part,
             "rank": wanted.spec.rank if wanted.spec else 0,
@@ -207,7 +212,8 @@ class ContainerExecutor:
             "bell": str(self.ground.bell),
             "notice": str(places.notice),
             "told": str(_told(places)),
-            "notes": engines.unlimited(engine, box),
+            "notes": [str(note) for note in unlimited],
+            "notes_said": [note.said for note in unlimited],
         }
 
     def launch(self, intent: Intent) -> None:
@@ -222,11 +228,13 @@ class ContainerExecutor:
         told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         if seen.exit is None:
             if seen.phase == Phase.RUNNING and not told.running:
-                return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.substate)
-            return dataclasses.replace(seen, notes=tuple(told.notes))
+                doing = substate_of(told.substate, told.substate_said)
+                return dataclasses.replace(seen, phase=Phase.STARTING, substate=doing)
+            said = chain(told.notes_said, repeat([]))
+            return dataclasses.replace(seen, notes=tuple(map(NoteText.read, told.notes, said)))
         if told.end is None and os.path.exists(f"{intent.folder}/container.json"):
             # Its monitor was killed: an end is told when the container is gone, and not before.
-            return Sighting(Phase.STOPPING, substate="its container is being removed", is_orphan=True)
+            return Sighting(Phase.STOPPING, substate=NoteText(clause("RemovesContainer")), is_orphan=True)
         return dataclasses.replace(seen, exit=_merged(seen.exit, told.end))
 
     # -- stopping

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import DeviceClaim
 from agents.runtimes.container_devices import DeviceNodes, nodes_of
 
@@ -112,11 +114,11 @@ def real(claims: Sequence[DeviceClaim]) -> list[DeviceClaim]:
     return [claim for claim in claims if claim.kind != "cpu" and not claim.simulated]
 
 
-def unlimited(engine: Engine, box: Box) -> list[str]:
-    """Return sentences about requested limits that this engine does not enforce on this host."""
+def unlimited(engine: Engine, box: Box) -> list[NoteText]:
+    """Return notes about requested limits that this engine does not enforce on this host."""
     asked = {"memory": box.memory_bytes > 0, "cpus": box.cpus_milli > 0, "pids": True}
     missing = [word for word, is_asked in asked.items() if is_asked and word not in engine.limits]
-    return [f"{engine.name} cannot limit {word} on this host" for word in missing]
+    return [NoteText(clause("NotLimited", engine=engine.name, resource=word)) for word in missing]
 
 
 def lines(engine: Engine, box: Box) -> Lines:

@@ -18,14 +18,15 @@ from typing import Any
 
 import msgspec
 
-from agents.decode import BoundedDecoder, count
+from agents.decode import BoundedDecoder, Undecodable, count
 from agents.devices.files import DriverFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
 from agents.isolation.beneath import FileRights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of, tells_secret
-from agents.protocol import SHELL, Exit, OpenSession, PartSpec, Phase, Wanted
+from agents.notes import NoteText
+from agents.protocol import SHELL, Clause, Exit, OpenSession, PartSpec, Phase, Said, Wanted
 from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
@@ -226,7 +227,7 @@ class ProcessExecutor:
             phase,
             pid=record.get("main"),
             pid_start=record.get("main_born"),
-            substate=record.get("substate", ""),
+            substate=substate_of(record.get("substate", ""), record.get("substate_said", "")),
             left=tuple(record.get("left", ())),
             is_orphan=is_orphan,
         )
@@ -398,6 +399,17 @@ def _remove(folder: str) -> None:
             beneath.remove(parts, os.path.basename(folder))
         finally:
             os.close(parts)
+
+
+_clauses = BoundedDecoder[list[Clause]](Said)
+
+
+def substate_of(text: str, said: str) -> NoteText:
+    """What a part does now, as a state file tells it; a job may have changed that."""
+    try:
+        return NoteText.read(text, _clauses.read(said or "[]"))
+    except Undecodable:
+        return NoteText.read(text, [])
 
 
 def _signal(pid: int, born: int, number: int) -> None:

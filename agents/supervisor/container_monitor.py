@@ -13,11 +13,12 @@ import time
 from agents.ends import clause
 from agents.ends import told as told_by
 from agents.isolation.beneath import regular
+from agents.notes import NoteText
 from agents.supervisor import procfs
 from agents.supervisor.container_removal import planned
 from agents.supervisor.lean import number
 from agents.supervisor.lease import extended
-from agents.supervisor.record import ordered, read_whole, write_whole
+from agents.supervisor.record import ordered, read_whole, substate, write_whole
 from agents.supervisor.secret_file import remove, take
 
 TYPE_CHECKING = False
@@ -95,19 +96,20 @@ class ContainerMonitor:
             return 128 + signal.SIGTERM
         if refusal:
             return self._refuse(refusal)
-        self._tell(running=True, substate="", notes=self.plan["notes"])
+        notes = {name: self.plan.get(name) or [] for name in ("notes", "notes_said")}
+        self._tell(running=True, **substate(""), **notes)
         code = self._run()
         return self._end(code)
 
     def _make_ready(self) -> "Clause | None":
         """Prepare image and container; return an error if there will be none."""
         image, engine = self.plan["image"], self.plan["engine"]
-        self._tell(substate=f"looks for image {image}")
+        self._tell(**substate(NoteText(clause("LooksForImage", image=image))))
         if self._step("exists"):
-            self._tell(substate=f"pulls image {image}")
+            self._tell(**substate(NoteText(clause("PullsImage", image=image))))
             if self._step("pull"):
                 return clause("ImageNotPulled", image=image, engine=engine, error=self._last_words())
-        self._tell(substate="makes its container")
+        self._tell(**substate(NoteText(clause("MakesContainer"))))
         if lines := self.plan.get("lines_file"):
             self.plan["env"] = {**self.plan["env"], **(take(lines) or {})}
         if self.lines["create"] and self._step("create"):
@@ -247,7 +249,7 @@ class ContainerMonitor:
             end = {"cause": "LAUNCH_FAILED", **told_by(why)}
             code = LAUNCH_FAILED_CODE
         stays = self._quiet("remove") != 0
-        self._tell(end=end, substate="", stays=stays)
+        self._tell(end=end, stays=stays, **substate(""))
         return code
 
     def _ask_state(self) -> list[str]:
@@ -269,7 +271,7 @@ class ContainerMonitor:
 
     def _refuse(self, why: "Clause") -> int:
         self._quiet("remove")
-        self._tell(end={"cause": "LAUNCH_FAILED", **told_by(why)}, substate="")
+        self._tell(end={"cause": "LAUNCH_FAILED", **told_by(why)}, **substate(""))
         return LAUNCH_FAILED_CODE
 
     def _last_words(self) -> str:

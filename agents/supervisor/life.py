@@ -13,11 +13,12 @@ from agents.isolation import cgroup
 from agents.isolation.beneath import FileRights, regular
 from agents.isolation.view import shared_memory_bytes
 from agents.masking import Mask
+from agents.notes import NoteText
 from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
-from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
+from agents.supervisor.record import GUEST, read_whole, stop_told, substate, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.secret_file import forget
 from agents.supervisor.stream import OutputStream
@@ -421,7 +422,7 @@ class Life:
             cgroup.kill(self.groups)
         while left := procfs.end_all(self._family):
             names = ", ".join(str(pid) for pid in left[:5])
-            self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
+            self._tell(left=left[:20], **substate(NoteText(clause("NotEnding", count=len(left), pids=names))))
             time.sleep(1.0)
         self._remove_container()
         forget(self.folder)
@@ -453,7 +454,7 @@ class Life:
             if self.order.get("lease_s") is None and tries == REMOVAL_TRIES:
                 break
             tries += 1
-            self._tell(substate="its container is being removed")
+            self._tell(**substate(NoteText(clause("RemovesContainer"))))
             time.sleep(1.0)
 
     def _oom_kills(self) -> int:

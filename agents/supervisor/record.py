@@ -9,6 +9,7 @@ Standard library only: the shim imports it.
 
 import os
 
+from agents.notes import clauses
 from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads
 from agents.supervisor.small_file import content
@@ -128,6 +129,11 @@ def tell(record: int, told: dict) -> None:  # type: ignore[type-arg]
         pass
 
 
+def substate(note: str) -> "dict[str, str]":
+    """Return what a state file tells of what a part does now."""
+    return {"substate": str(note), "substate_said": dumps(clauses(note)) if note else ""}
+
+
 def shim_record(folder: str) -> dict | None:  # type: ignore[type-arg]
     """Return what the claiming process reported last: empty before its first line, None if nobody claimed the part."""
     text = content(f"{folder}/taken")
@@ -151,7 +157,7 @@ def _known(told: dict | None) -> dict | None:  # type: ignore[type-arg]
         told.pop("main", None)
     if not _is_count(told.get("main_born")):
         told["main_born"] = None  # it had ended before anybody looked
-    for name in ("substate", "stopping"):
+    for name in ("substate", "substate_said", "stopping"):
         if name in told:
             told[name] = str(told[name])[:1000].encode("ascii", "replace").decode().replace("\0", "")
     left = told.get("left", ())

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from agents.ends import clause
+from agents.notes import NoteText, joined
 from agents.protocol import QUARANTINED, DeviceClaim, DeviceError
 from agents.supervisor import procfs
 
@@ -33,25 +35,31 @@ class Leftovers:
             age_s = now - self.since[part]
             if age_s < PATIENCE_S:
                 continue
-            named = "; ".join(_named(pid) for pid in pids[:_MOST_NAMED])
-            more = f" and {len(pids) - _MOST_NAMED} more" if len(pids) > _MOST_NAMED else ""
+            more = [clause("AndMore", more=len(pids) - _MOST_NAMED)] if len(pids) > _MOST_NAMED else []
+            named = joined(_named(pid) for pid in pids[:_MOST_NAMED])
             # Whole minutes: a text that changed with each report would cause a database write with each report.
-            detail = f"killed {age_s // 60:.0f} min ago and still there: {named}{more}"
-            errors += [DeviceError(claim.uuid, QUARANTINED, detail) for claim in claims if claim.kind != "cpu"]
+            note = NoteText(clause("StillHeld", minutes=int(age_s // 60)), *named.said, *more)
+            errors += [
+                DeviceError(claim.uuid, QUARANTINED, str(note), list(note.said))
+                for claim in claims
+                if claim.kind != "cpu"
+            ]
         return errors
 
 
-def _named(pid: int) -> str:
+def _named(pid: int) -> NoteText:
     try:
         with open(f"/proc/{pid}/comm") as file:
             name = file.read().strip()
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
-        return f"pid {pid}"
+        return NoteText(clause("ProcessPid", pid=pid))
     try:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = str(uid)
     born = procfs.start_time(pid)
-    age = f", {(procfs.boottime() - born / procfs.TICKS) // 60:.0f} min old" if born is not None else ""
-    return f"{name} (pid {pid}, {user}{age})"
+    if born is None:
+        return NoteText(clause("ProcessOf", name=name, pid=pid, user=user))
+    minutes = int((procfs.boottime() - born / procfs.TICKS) // 60)
+    return NoteText(clause("ProcessOld", name=name, pid=pid, user=user, minutes=minutes))

@@ -27,6 +27,7 @@ from agents.isolation.beneath import OWN, FileRights
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import Users
 from agents.loops import Loop, Loops
+from agents.notes import NoteText
 from agents.patience import within
 from agents.protocol import AsideOrder, Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.resources.adjust import MIDDLE_WEIGHT
@@ -73,7 +74,7 @@ class NodeTasks:
         self.executor = executor
         self.boot_id = boot_id
         # A warning if its clock is far from the control plane's.
-        self.clock = ""
+        self.clock: NoteText | None = None
         self.incarnation = uuid.uuid4().hex
         self.parts: dict[str, StartedPart] = {}
         self.held: dict[str, diff.Hold] = {}
@@ -323,7 +324,7 @@ class NodeTasks:
             if spec is not None and spec.refused is not None:
                 raise Unlaunchable(known(spec.refused))
             if spec is not None and spec.inputs and self.staging is not None:
-                part.substate = "fetches its inputs"
+                part.substate = NoteText(clause("FetchesInputs"))
                 self.changed.set()
                 await self.staging.gathered(wanted.part, spec, lambda: part.stop is not None)
                 part.substate = ""
@@ -597,9 +598,11 @@ class NodeTasks:
                 epoch=hold.wanted.epoch,
                 phase=Phase.ASSIGNED,
                 spec_rev=hold.wanted.spec_rev,
-                substate=f"waits for device {hold.device}, which part {hold.holder} still holds",
+                substate=str(note),
+                substate_said=list(note.said),
             )
             for hold in self.held.values()
+            for note in [NoteText(clause("WaitsForDevice", device=hold.device, part=hold.holder))]
         ]
         return [part.here() for part in self.parts.values()] + held
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from agents.ends import clause
 from agents.isolation.beneath import OWN, FileRights
+from agents.notes import NoteText, clauses
 from agents.protocol import Checkpoint, Exit, Here, Output, Phase
 from agents.storage.checkpoint_watch import CheckpointWatch
 from agents.storage.tree import MAX_FILES
@@ -29,10 +31,10 @@ class StartedPart:
         self.is_stop_told = True
         self.signalled_rev = 0
         self.wanted_rev = self.applied_rev = intent.spec_rev
-        self.notes: list[str] = []
+        self.notes: list[NoteText] = []
         self.launch_notes: tuple[str, ...] = ()
         # A note while it uses more of a device than its share.
-        self.over = ""
+        self.over: str | None = None
         self.left: tuple[int, ...] = ()
         self.is_launched = False
         self.is_busy = False
@@ -81,15 +83,16 @@ class StartedPart:
         outside = [each.path for each in self.reports.checkpoints if self.watch.is_foreign(each.path)]
         if not outside:
             return []
-        return [f"checkpoint {outside[-1][:200]} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"]
+        return [NoteText(clause("CheckpointOutside", path=outside[-1][:200]))]
 
     def _cut(self) -> list[str]:
         """Return a note if its checkpoint folder has more files than are examined."""
         if not self.watch.is_cut:
             return []
-        return [f"its checkpoint folder holds more than {MAX_FILES} files: checkpoints there may be overlooked"]
+        return [NoteText(clause("CheckpointsCut", most=MAX_FILES))]
 
     def here(self) -> Here:
+        notes = [*self.launch_notes, *self.notes, *self._foreign(), *self._cut(), *filter(None, [self.over])]
         return Here(
             part=self.intent.part,
             attempt=self.intent.attempt,
@@ -98,18 +101,14 @@ class StartedPart:
             spec_rev=self.applied_rev,
             pid=self.pid,
             pid_start=self.pid_start,
-            substate=self.substate,
+            substate=str(self.substate),
+            substate_said=clauses(self.substate),
             exit=self.exit,
             logs=self.log_sizes(),
             devices=[claim.uuid for claim in self.intent.devices],
             checkpoints=self.checkpoints(),
             progress=self.reports.progress,
             outputs=self.outputs,
-            notes=[
-                *self.launch_notes,
-                *self.notes,
-                *self._foreign(),
-                *self._cut(),
-                *([self.over] if self.over else []),
-            ],
+            notes=[str(note) for note in notes],
+            notes_said=[clauses(note) for note in notes],
         )

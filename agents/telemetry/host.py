@@ -7,7 +7,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ from agents.protocol import (
     HostSample,
     Interface,
     Inventory,
+    noted,
 )
 from agents.runtimes.engine_watch import PATIENCE_S, EngineWatch
 from agents.tasks.gang import with_addresses
@@ -255,13 +256,15 @@ class HostView:
         return any(device.kind != "cpu" for watched in self._watched for device in watched.devices)
 
     def conditions(self, disk_pressure: bool) -> Conditions:
-        return Conditions(
-            disk_pressure=disk_pressure,
-            device_errors=[error for watched in self._watched for error in watched.errors],
-            notes=[note for watched in self._watched for note in watched.notes] + self._own_notes(),
+        return noted(
+            Conditions(
+                disk_pressure=disk_pressure,
+                device_errors=[error for watched in self._watched for error in watched.errors],
+            ),
+            [*(note for watched in self._watched for note in watched.notes), *self._own_notes()],
         )
 
-    def _own_notes(self) -> list[str]:
+    def _own_notes(self) -> Sequence[str]:
         if self.machine is None or self.host_sample is None:
             return []
         return self.machine.notes(self.host_sample, self._file_systems)

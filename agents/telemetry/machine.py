@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Disk, FileSystem, HostSample, Interface
 
 _SECTOR_BYTES = 512
@@ -141,10 +143,10 @@ class Machine:
         return found
 
     @staticmethod
-    def notes(sample: HostSample, file_systems: list[FileSystem]) -> list[str]:
-        """Sentences on what people should look at; coarse, so that they do not change every second."""
+    def notes(sample: HostSample, file_systems: list[FileSystem]) -> list[NoteText]:
+        """Notes on what people should look at; coarse, so that they do not change every second."""
         found = [
-            f"all tasks waited for {resource} in more than {share // 10 * 10:.0f} % of the last ten seconds"
+            NoteText(clause("Stalled", resource=resource, percent=int(share // 10 * 10)))
             for resource, limit in STALLED.items()
             if (share := sample.pressure.get(f"{resource}_full", 0.0)) >= limit
         ]
@@ -152,5 +154,6 @@ class Machine:
         for mount, free in sample.free_bytes.items():
             size = sizes.get(mount)
             if size and free < NEARLY_FULL * size:
-                found.append(f"the file system at {mount} ({size >> 30} GiB) has less than {NEARLY_FULL:.0%} left")
+                percent = round(100 * NEARLY_FULL)
+                found.append(NoteText(clause("NearlyFull", mount=mount, size_gib=size >> 30, percent=percent)))
         return found

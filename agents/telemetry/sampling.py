@@ -18,9 +18,9 @@ from agents.devices.cap import GRACE_S, MemoryCaps
 from agents.devices.memory import DeviceMemory
 from agents.devices.returned import BLIND_S, PATIENCE_S, Returns, is_blind, waits_for
 from agents.ends import clause, say, told
+from agents.link import skew
 from agents.link.connection import ServerConnection
 from agents.link.server import Channel, Server, ServerRefused
-from agents.link.skew import sentence
 from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
 from agents.supervisor import procfs, record
 from agents.tasks.node import NodeTasks
@@ -148,12 +148,12 @@ class Meter:
             self.view.memory_by_process(), held, lambda name: self.node.executor.reach(live[name].intent).family(), now
         )
         for name, part in live.items():
-            spoken = over[name].spoken if name in over else ""
-            if bool(spoken) != bool(part.over):
-                part.over = spoken
+            note = over[name].note if name in over else None
+            if (note is None) != (part.over is None):
+                part.over = note
                 self.node.changed.set()
-                if spoken:
-                    log.warning("part %s: %s", name, spoken)
+                if note:
+                    log.warning("part %s: %s", name, note)
         for name in to_end:
             if live[name].stop is None:
                 with self.node.loops.careful(f"note on why part {name} is ended"):
@@ -174,8 +174,8 @@ class Meter:
             late, blind = waits_for(told), is_blind(told, faulty)
             if waited_s >= (PATIENCE_S if late else BLIND_S if blind else 0.0):
                 break
-            if part.substate != late[:60]:
-                part.substate = late[:60]
+            if part.substate != (late or ""):
+                part.substate = late or ""
                 self.node.changed.set()
             await asyncio.sleep(AGAIN_S)
         part.substate = ""
@@ -262,6 +262,6 @@ class Meter:
         )
         try:
             await self.channel.ask("POST", TELEMETRY_PATH, _encode(batch), "application/msgpack")
-            self.node.clock = sentence(self.channel.skew_s)
+            self.node.clock = skew.note(self.channel.skew_s)
         except (OSError, http.client.HTTPException, ServerRefused) as error:
             log.debug("telemetry was dropped: %s", error)

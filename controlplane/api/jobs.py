@@ -21,8 +21,9 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
-from controlplane.api.problem import RequestRefused
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import PageSerializer, ReadModelSerializer, ReasonSerializer, StrictSerializer
+from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.jobs import models as rows
 from controlplane.jobs import service
@@ -81,8 +82,8 @@ class StreamQuerySerializer(StrictSerializer):
     stage = serializers.CharField(default="", allow_blank=True, help_text="Name of a stage; all by default.")
 
 
-class LogQuerySerializer(StrictSerializer):
-    """Which bytes of which stream."""
+class StreamOfSerializer(StrictSerializer):
+    """Which stream."""
 
     stage = serializers.CharField(
         default="", allow_blank=True, help_text="Name of a stage; by default the one that started last."
@@ -92,6 +93,11 @@ class LogQuerySerializer(StrictSerializer):
     )
     rank = serializers.IntegerField(default=0, max_value=2**31 - 1, help_text="Rank of the node within the attempt.")
     stream = serializers.CharField(default="both", help_text="out, err, or both in the order of their arrival.")
+
+
+class LogQuerySerializer(StreamOfSerializer):
+    """Which bytes of which stream."""
+
     offset = serializers.IntegerField(
         default=None, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
     )
@@ -101,6 +107,30 @@ class LogQuerySerializer(StrictSerializer):
         help_text=f"At most so many bytes, up to {job_logs.MOST_BYTES:,}.",
     )
     tail = serializers.IntegerField(default=None, help_text="Begin so many lines before the end instead.")
+
+
+class LogSearchSerializer(StreamOfSerializer):
+    """What to look for, and where."""
+
+    text = serializers.CharField(trim_whitespace=False)
+    offset = serializers.IntegerField(
+        default=0, min_value=0, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
+    )
+    limit = serializers.IntegerField(
+        default=job_logs.USUAL_MATCHES, help_text=f"At most so many lines, up to {job_logs.MOST_MATCHES:,}."
+    )
+    ignore_case = serializers.BooleanField(
+        default=False, help_text="Take small and capital letters of ASCII for the same."
+    )
+
+
+TEXT = OpenApiParameter(
+    "text",
+    str,
+    required=True,
+    description=f"Plain text on one line, of up to {job_logs.LONGEST_TEXT} characters; it is no pattern.",
+    examples=[OpenApiExample("An error", "CUDA out of memory")],
+)
 
 
 class MetricQuerySerializer(StrictSerializer):
@@ -292,6 +322,17 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"
         return response
+
+    @extend_schema(
+        operation_id="jobs_logs_search",
+        responses={200: job_logs.LogSearch, 429: Problem},
+        parameters=[LogSearchSerializer, TEXT],
+    )
+    @action(detail=True, url_path="logs/search", throttle_classes=[PerUser, SearchesPerUser])
+    def search_logs(self, request: Request, name: str) -> Response:
+        """The lines of a log that contain a text. An answer is about a stretch of it, and says where to go on."""
+        wanted = msgspec.convert(self.asked(LogSearchSerializer), job_logs.LogSearchQuery)
+        return Response(job_logs.search(self.get_object(), wanted, self.user))
 
     @extend_schema(responses=measured.JobSeries, parameters=[MetricQuerySerializer])
     @action(detail=True)

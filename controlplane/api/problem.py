@@ -28,7 +28,7 @@ from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
-from controlplane.queries.logs import LogGone
+from controlplane.queries.logs import LogGone, TooManySearches
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.sentences import in_language, title
@@ -174,6 +174,8 @@ def _refused(error: Exception) -> RequestRefused:
             return RequestRefused(410, "result_lost", str(error))
         case LogGone():
             return RequestRefused(410, "log_lost", str(error))
+        case TooManySearches():
+            return RequestRefused(429, "too_many_searches", str(error), retry_s=1)
         case StorageSilent():
             detail = _("the storage of logs does not answer; try again")
             return RequestRefused(503, "storage_unavailable", detail, retry_s=30)

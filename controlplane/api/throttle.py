@@ -35,7 +35,7 @@ class PerUser(BaseThrottle):
         """Count this one; what a page reads inside the server is part of a request that was counted."""
         if getattr(request._request, "is_inside", False) or time.monotonic() < PerUser._blind_until:
             return True
-        sort = "read" if request.method in SAFE_METHODS else "write"
+        sort = self.sort(request)
         person = str(request.user.pk) if request.user else ""
         if not person:
             sort, person = "anonymous", who(request._request).address
@@ -53,6 +53,17 @@ class PerUser(BaseThrottle):
             log.warning("requests are not counted for now: %s", error)
             return True
 
+    def sort(self, request: Request) -> str:
+        """Return under which of the limits this request counts."""
+        return "read" if request.method in SAFE_METHODS else "write"
+
     def wait(self) -> float:
         """Seconds until the next window."""
         return WINDOW_S - time.time() % WINDOW_S
+
+
+class SearchesPerUser(PerUser):
+    """So many searches of logs, each of which reads many megabytes."""
+
+    def sort(self, request: Request) -> str:
+        return "search"

@@ -17,6 +17,7 @@ from django.db import DatabaseError, DataError, IntegrityError, close_old_connec
 
 from agents import protocol
 from agents.protocol import Desired, Report
+from controlplane.clauses import Told, clause, joined, of_error, told, verbatim
 from controlplane.dispatch import desired, report_decoder
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
@@ -72,7 +73,7 @@ class AgentLink(AsyncWebsocketConsumer):
         # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
         self._refused = ""
         self._forgotten: set[str] = set()
-        self._said: str | None = None
+        self._said: Told | None = None
         self._busy = asyncio.Lock()
         self._stale = False
         await self.accept()
@@ -128,12 +129,11 @@ class AgentLink(AsyncWebsocketConsumer):
         raw = bytes_data if bytes_data is not None else (text_data or "").encode()
         try:
             if len(raw) > MESSAGE_LIMIT:
-                raise report_decoder.UnreadableReport(
-                    f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}"
-                )
+                much = told(clause("TooManyBytes", size=len(raw), most=MESSAGE_LIMIT))
+                raise report_decoder.UnreadableReport(much)
             report, faults, refused = report_decoder.report(raw)
         except report_decoder.UnreadableReport as error:
-            await in_thread(self._complain, f"report refused: {error}")
+            await in_thread(self._complain, told(clause("ReportRefused", fault=error.why)))
             why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
             await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
@@ -146,19 +146,22 @@ class AgentLink(AsyncWebsocketConsumer):
                 # No answer is an answer: the agent keeps what runs and reports again.
                 log.warning("a report of node %s could not be recorded: %s", self.name, error)
                 if isinstance(error, DataError | IntegrityError):
-                    await in_thread(self._complain, f"report refused: it could not be recorded: {error}")
+                    fault = verbatim(str(error))
+                    await in_thread(self._complain, told(clause("ReportUnrecorded", fault=fault)))
                 return
             except Exception as error:
                 log.exception("a report of node %s could not be taken", self.name)
-                await in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
+                await in_thread(self._complain, told(clause("ReportRefused", fault=of_error(error))))
                 return
             if answer.verdict in (ReportVerdict.FENCED, ReportVerdict.COPY):
-                why = alarms.sentence(answer.says, 100).encode("ascii", "replace").decode()
+                why = alarms.sentence(answer.says.text, 100).encode("ascii", "replace").decode()
                 await self.close(protocol.CLOSE_SECOND_INCARNATION, reason=why)
                 return
             await self._send(message)
 
-    def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.ReportAnswer, Desired | None]:
+    def _take(
+        self, report: Report, faults: list[Told], refused: Told | None
+    ) -> tuple[record.ReportAnswer, Desired | None]:
         answer = record.report(self.node_id, report, self.caller)
         if answer.verdict is not ReportVerdict.TAKEN:
             return answer, None
@@ -169,7 +172,7 @@ class AgentLink(AsyncWebsocketConsumer):
             alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)
         if report.inventory.hash == self._refused:
             answer.want_inventory = False
-        self._complain("; ".join(faults))
+        self._complain(joined(faults, "Also"))
         self.known = {item.part: item.phase for item in report.here}
         message = desired.compose(
             self.node_id,
@@ -182,7 +185,7 @@ class AgentLink(AsyncWebsocketConsumer):
             leftovers=answer.leftovers,
             want_inventory=answer.want_inventory,
             min_proto=protocol.MIN_PROTO,
-            faults=[*faults, *([refused] if refused else [])],
+            faults=[fault.text for fault in (*faults, *([refused] if refused else []))],
         )
         self._note_forgotten(message)
         if self._rotation_due and not self._rotated:
@@ -197,14 +200,14 @@ class AgentLink(AsyncWebsocketConsumer):
             self._forgotten = forgotten
             record.forgotten(self.node_id, forgotten)
 
-    def _complain(self, says: str) -> None:
+    def _complain(self, says: Told) -> None:
         """Record on the node what is wrong with its reports, or that nothing is any more."""
         if says != self._said:
             try:
                 alarms.raised(alarms.REPORT, {self.name: says} if says else {}, about=self.name)
                 self._said = says
             except DatabaseError as error:
-                log.warning("node %s: %s (and this could not be noted: %s)", self.name, says, error)
+                log.warning("node %s: %s (and this could not be noted: %s)", self.name, says.text, error)
 
     async def nudge(self, event: dict[str, Any]) -> None:
         """Handle a change of the node's orders; several nudges during one answer count once."""

@@ -13,6 +13,7 @@ import msgspec
 
 from agents import protocol
 from agents.protocol import Conditions, Exit, Here, Inventory, InventoryRef, Kept, Report
+from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.fleet import bounds, links
 
 MOST_FAULTS: Final = 8
@@ -25,7 +26,11 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class UnreadableReport(ValueError):
-    """Raised for bytes that are no report at all; the text says why."""
+    """Raised for bytes that are no report at all; ``why`` says why."""
+
+    def __init__(self, why: Told) -> None:
+        super().__init__(why.text)
+        self.why = why
 
 
 class _Ref(msgspec.Struct, frozen=True):
@@ -46,13 +51,13 @@ _letter = msgspec.json.Decoder(_Letter).decode
 _whole = msgspec.json.Decoder(Report).decode
 
 
-def report(raw: bytes) -> tuple[Report, list[str], str]:
-    """Decode a report; return it with what was dropped, and why its inventory was refused (empty if it was not).
+def report(raw: bytes) -> tuple[Report, list[Told], Told | None]:
+    """Decode a report; return it with what was dropped, and why its inventory was refused (None if it was not).
 
     Raises UnreadableReport if not even the envelope can be decoded.
     """
     if raw.count(b",") > MOST_VALUES:
-        raise UnreadableReport(f"this is no report: it has more than {MOST_VALUES} values")
+        raise UnreadableReport(told(clause("TooManyValues", most=MOST_VALUES)))
     try:
         return _checked(_whole(raw))
     except UNREADABLE:
@@ -60,8 +65,8 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
     try:
         letter = _letter(raw)
     except UNREADABLE as error:
-        raise UnreadableReport(f"this is no report: {_plain(error)}") from None
-    faults: list[str] = []
+        raise UnreadableReport(told(clause("NoReport", fault=_plain(error)))) from None
+    faults: list[Told] = []
     full, refused = _inventory(letter.inventory.full)
     taken = Report(
         proto=letter.proto,
@@ -81,49 +86,50 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
     return taken, faults[:MOST_FAULTS], refused
 
 
-def _checked(taken: Report) -> tuple[Report, list[str], str]:
+def _checked(taken: Report) -> tuple[Report, list[Told], Told | None]:
     """Apply checks that types cannot express: unique devices and plausible links."""
     full = taken.inventory.full
-    return taken, [], "" if full is None else _odd(full)[:500]
+    return taken, [], None if full is None else _odd(full)
 
 
-def _odd(inventory: Inventory) -> str:
+def _odd(inventory: Inventory) -> Told | None:
     seen: set[str] = set()
     for device in inventory.devices:
         if device.uuid in seen:
-            return f"inventory: device {device.uuid} is listed twice; the second is left out"
+            return told(clause("DeviceTwice", device=device.uuid))
         seen.add(device.uuid)
-    absurd = next(filter(None, map(links.fault, inventory.devices)), "")
-    return f"inventory: {absurd}; its links stay as they were" if absurd else ""
+    absurd = next(filter(None, map(links.fault, inventory.devices)), None)
+    return told(clause("LinksKept", fault=absurd)) if absurd else None
 
 
-def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, str]:
+def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, Told | None]:
     if raw == _NONE:
-        return None, ""
+        return None, None
     try:
         found = msgspec.json.decode(raw, type=Inventory)
     except UNREADABLE as error:
-        return None, f"inventory refused: {_told(error, raw)}"
+        return None, told(clause("InventoryRefused", fault=_told(error, raw)))
     return found, _odd(found)
 
 
-def _part(raw: msgspec.Raw, faults: list[str]) -> Here | None:
+def _part(raw: msgspec.Raw, faults: list[Told]) -> Here | None:
     before = len(faults)
     found = _of(Here, raw, "part", faults)
     if found is not None and len(faults) > before and found.exit is None and found.phase >= protocol.Phase.ENDED:
         # Without an exit an end counts as a completion; one that cannot be read is none.
-        found = msgspec.structs.replace(found, exit=Exit(cause="SUPERVISOR_LOST", detail=faults[-1]))
+        unread = Exit(cause="SUPERVISOR_LOST", detail=faults[-1].text, said=[("AsTold", {"words": faults[-1].text})])
+        found = msgspec.structs.replace(found, exit=unread)
     return found
 
 
-def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[str]) -> Any:
+def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[Told]) -> Any:
     """Decode a value without its faulty fields; None if nothing usable is left."""
     if raw == _NONE:
         return None
     try:
         return msgspec.json.decode(raw, type=shape)
     except UNREADABLE as error:
-        faults.append(f"{name}: {_told(error, raw)}")
+        faults.append(told(clause("Field", field=name, fault=_told(error, raw))))
         fault: BaseException = error
     try:
         fields = msgspec.json.decode(raw)
@@ -146,13 +152,13 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
-def _plain(error: BaseException) -> str:
+def _plain(error: BaseException) -> Told:
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return str(error).replace("`", "")
+        return told(clause("TooDeep"))
+    return verbatim(str(error).replace("`", ""))
 
 
-def _told(error: BaseException, raw: msgspec.Raw) -> str:
+def _told(error: BaseException, raw: msgspec.Raw) -> Told:
     """Describe a fault with device, field, value, and what would be accepted."""
     found = _PATH.search(str(error))
     if found is None:
@@ -162,22 +168,23 @@ def _told(error: BaseException, raw: msgspec.Raw) -> str:
     try:
         value = whole = msgspec.json.decode(raw)
     except UNREADABLE:
-        return f"{where}: {expected}"
+        return told(clause("Field", field=where, fault=expected))
     steps = _STEP.findall(found[1])
     for name, number in steps:
         try:
             value = value[name] if name else value[int(number)]
         except (KeyError, IndexError, TypeError):
-            return f"{where}: {expected}"
+            return told(clause("Field", field=where, fault=expected))
+    of_device: dict[str, str] = {}
     if len(steps) > 1 and steps[0][0] == "devices" and isinstance(whole, dict):
         device = whole["devices"][int(steps[1][1])]
         if isinstance(device, dict):
-            where = f"device {_short(device.get('kind'))}-{_short(device.get('index'))}" + "".join(
-                f" {name}" if name else f"[{number}]" for name, number in steps[2:]
-            )
+            of_device = {"device": f"{_short(device.get('kind'))}-{_short(device.get('index'))}"}
+            where = "".join(f" {name}" if name else f"[{number}]" for name, number in steps[2:]).strip()
     if isinstance(value, dict | list):
-        return f"{where}: {expected}"
-    return f"{where} is {_short(value)}; {expected}"
+        return told(clause("DeviceField" if of_device else "Field", field=where, fault=expected, **of_device))
+    is_ = "DeviceFieldIs" if of_device else "FieldIs"
+    return told(clause(is_, field=where, value=_short(value), fault=expected, **of_device))
 
 
 def _short(value: Any) -> str:

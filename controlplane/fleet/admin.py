@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts.admin import Audited, asker
 from controlplane.accounts.permissions import Permit, may
 from controlplane.accounts.service import digest
+from controlplane.clauses import clause, told
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
 from controlplane.pools.models import Pool
@@ -50,8 +51,9 @@ class NodeAdmin(Audited):
     @admin.action(description=_("Drain: let what runs finish, place nothing new"), permissions=["operate"])
     def drain(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Drains the chosen nodes."""
+        why = told(clause("InAdministration"))
         for node in chosen:
-            self._do(request, node, lambda n=node: service.drain(n, str(request.user), "from the administration"))
+            self._do(request, node, lambda n=node: service.drain(n, str(request.user), why))
 
     @admin.action(description=_("Resume: give work again"), permissions=["operate"])
     def resume(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
@@ -133,8 +135,9 @@ class DeviceAdmin(Audited):
     @admin.action(description=_("Cordon: place nothing new on it"), permissions=["operate"])
     def cordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:
         """Takes the chosen devices out of service."""
+        why = told(clause("InAdministration"))
         for device in chosen:
-            self._do(request, device, lambda d=device: service.cordon(d, str(request.user), "from the administration"))
+            self._do(request, device, lambda d=device: service.cordon(d, str(request.user), why))
 
     @admin.action(description=_("Uncordon: put it back in service"), permissions=["operate"])
     def uncordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:

@@ -6,15 +6,17 @@ log.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 from django.utils import timezone
 
 from controlplane import changes
+from controlplane.clauses import Told, kept, verbatim
 from controlplane.fleet.models import Alarm, Node
 
 log = logging.getLogger(__name__)
@@ -40,11 +42,14 @@ OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTO
 KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100
+# Characters of the clauses of one alarm, as JSON.
+LONGEST_SAID: Final = 8_000
 
 _RAISE = """
-INSERT INTO fleet_alarm AS a (kind, subject, says, since, at, times)
-SELECT %s, v.subject, v.says, now(), now(), 1 FROM unnest(%s::text[], %s::text[]) AS v(subject, says)
-ON CONFLICT (kind, subject) DO UPDATE SET says = excluded.says, at = now(),
+INSERT INTO fleet_alarm AS a (kind, subject, says, said, since, at, times)
+SELECT %s, v.subject, v.says, v.said, now(), now(), 1
+FROM unnest(%s::text[], %s::text[], %s::jsonb[]) AS v(subject, says, said)
+ON CONFLICT (kind, subject) DO UPDATE SET says = excluded.says, said = excluded.said, at = now(),
     times = CASE WHEN a.times < 2000000000 THEN a.times + 1 ELSE a.times END
 RETURNING a.subject, a.says, a.times
 """
@@ -57,12 +62,12 @@ def sentence(text: object, longest: int = 500) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def raised(kind: str, found: Mapping[str, str], *, about: str | None = None) -> None:
+def raised(kind: str, found: Mapping[str, Told], *, about: str | None = None) -> None:
     """Set the alarms of one kind: exactly these subjects are wrong now, all others are cleared.
 
     With ``about`` only that subject is judged, and the others stay as they are.
     """
-    told = {sentence(subject, 130): sentence(says) for subject, says in list(found.items())[:MOST]}
+    told = {sentence(subject, 130): says for subject, says in list(found.items())[:MOST]}
     former = Alarm.objects.filter(kind=kind)
     if about is not None:
         former = former.filter(subject=sentence(about, 130))
@@ -70,7 +75,8 @@ def raised(kind: str, found: Mapping[str, str], *, about: str | None = None) -> 
     fresh = 0
     if told:
         with connection.cursor() as cursor:
-            cursor.execute(_RAISE, [kind, list(told), list(told.values())])
+            texts = [sentence(says.text) for says in told.values()]
+            cursor.execute(_RAISE, [kind, list(told), texts, [_said(says) for says in told.values()]])
             for subject, says, times in cursor.fetchall():
                 if times == 1:
                     fresh += 1
@@ -79,11 +85,25 @@ def raised(kind: str, found: Mapping[str, str], *, about: str | None = None) -> 
         changes.announce("fleet")
 
 
-def of_nodes(names: list[str]) -> dict[str, list[str]]:
-    """Return the alarms of each of these nodes, as sentences."""
-    found: dict[str, list[str]] = {}
+def _said(says: Told) -> str:
+    """Return the clauses of a sentence as they may be stored; those of an overlong one are its words alone."""
+    text = json.dumps(_clean(says.said))
+    return text if len(text) <= LONGEST_SAID else json.dumps(verbatim(sentence(says.text)).said)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _clean(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each) for each in value]
+    return sentence(value) if isinstance(value, str) else value
+
+
+def of_nodes(names: list[str]) -> dict[str, list[Told]]:
+    """Return the alarms of each of these nodes."""
+    found: dict[str, list[Told]] = {}
     for alarm in Alarm.objects.filter(kind__in=OF_NODES, subject__in=names):
-        found.setdefault(alarm.subject, []).append(alarm.says)
+        found.setdefault(alarm.subject, []).append(kept(alarm.says, alarm.said))
     return found
 
 

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.accounts import audit
+from controlplane.clauses import clause, told
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Heartbeat, Node
 from controlplane.fleet.service import NodeRefused
@@ -53,10 +54,7 @@ def look() -> bool:
         elif blown is None and silent and _fell_together(total):
             blown, _new = Heartbeat.objects.update_or_create(name=BLOWN, defaults={"at": timezone.now()})
             log.error("the mass-loss fuse has blown: %s of %s nodes are silent", len(silent), total)
-        says = (
-            f"{len(silent)} of {total} nodes fell silent together ({', '.join(sorted(silent)[:5])}): the fault is more "
-            "likely on this side; nothing of theirs is started elsewhere until they are back, or staff release the fuse"
-        )
+        says = told(clause("FellSilent", lost=len(silent), total=total, nodes=", ".join(sorted(silent)[:5])))
         alarms.raised(alarms.FUSE, {"cluster": says} if blown else {})
     return blown is not None
 

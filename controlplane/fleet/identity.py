@@ -17,6 +17,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from agents.protocol import Report
+from controlplane.clauses import Told, clause, told
 from controlplane.fleet.models import Node
 
 # After so many report periods without a word the former incarnation is taken for gone.
@@ -100,7 +101,7 @@ def is_of_another_machine(one: Incarnation, other: Incarnation) -> bool:
     return bool(one.machine_id and other.machine_id) and one.machine_id != other.machine_id
 
 
-def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, str]:
+def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, Told]:
     """Judge a report of ``node``, which is locked; if it is taken, its incarnation speaks for the node from now on.
 
     For a copy, a sentence for people is returned too.
@@ -130,7 +131,7 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, 
         if speaker.boot_id != holder.boot_id:
             node.booted_at = Now()
         node.save(update_fields=["incarnation", "machine_id", "incarnation_at", "booted_at"])
-    return verdict, why_copied(speaker, holder) if verdict is ReportVerdict.COPY else ""
+    return verdict, why_copied(speaker, holder) if verdict is ReportVerdict.COPY else Told()
 
 
 def patience_s() -> float:
@@ -144,14 +145,6 @@ def _now() -> datetime:
         return cursor.fetchone()[0]
 
 
-def why_copied(other: Incarnation, holder: Incarnation) -> str:
+def why_copied(other: Incarnation, holder: Incarnation) -> Told:
     """Return a sentence for people about a second agent with the identity of a node."""
-    if is_of_another_machine(other, holder):
-        return (
-            "an agent on another machine has this node's identity: its state folder was copied or moved; it is refused "
-            "and nothing new is placed here; a node that was moved joins again with a token of its own"
-        )
-    return (
-        "two agents that are alive have this node's identity: its state folder was copied; the second one is refused "
-        "and nothing new is placed here until the copy is gone and somebody resumes the node"
-    )
+    return told(clause("CopiedElsewhere" if is_of_another_machine(other, holder) else "Copied"))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from agents import protocol
+from controlplane.clauses import Told, clause
+from controlplane.clauses import told as sentence_of
 
 Links = Sequence[Mapping[str, Any]]
 """As :class:`agents.protocol.Link` is stored: ``peer``, ``type`` and perhaps ``gbps``."""
@@ -19,15 +21,17 @@ SWITCHED: Final = frozenset({"PIX", "PXB"})
 THROUGH_HOST: Final = frozenset({"PCIE", "PHB", "NODE", "SYS"})
 
 
-def fault(device: protocol.Device) -> str:
-    """Return what is implausible about the reported links of a device, as a sentence; empty if nothing is."""
+def fault(device: protocol.Device) -> Told | None:
+    """Return what is implausible about the reported links of a device; None if nothing is."""
     for link in device.links:
         name = f"{device.kind}-{device.index}"
         if link.peer == device.uuid:
-            return f"device {name} has a link to itself; a link ends at another device, a switch or the host"
+            return sentence_of(clause("LinkToItself", device=name))
         if link.gbps is not None and link.gbps > MOST_GBPS:
-            return f"device {name} links[{link.peer}] gbps is {link.gbps:g}; at most {MOST_GBPS:g}"
-    return ""
+            most = sentence_of(clause("AtMost", most=f"{MOST_GBPS:g}"))
+            where = f"links[{link.peer}] gbps"
+            return sentence_of(clause("DeviceFieldIs", device=name, field=where, value=f"{link.gbps:g}", fault=most))
+    return None
 
 
 def groups(devices: Iterable[tuple[str, Links]]) -> dict[str, int]:

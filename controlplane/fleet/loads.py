@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.protocol import Fetched, HostSample, TelemetryBatch
+from controlplane.clauses import Told, clause
+from controlplane.clauses import told as sentence_of
 from controlplane.fleet.models import Device, Host, Node
 
 # A measurement counts half after 20 seconds.
@@ -74,17 +76,24 @@ def gbps(one: Fetched) -> float:
     return one.size_bytes * 8e-9 / one.took_s if one.took_s > 0 else 0.0
 
 
-def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> str:
-    """What is absurd about these measurements, as a sentence; empty where nothing is. ``names`` are those of devices by
-    uuid."""
+def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> Told | None:
+    """What is absurd about these measurements; None where nothing is. ``names`` are those of devices by uuid."""
     for one in batch.fetched:
         if not 0 < gbps(one) <= MOST_GBPS:
-            return f"measurement: fetched is {one.size_bytes} bytes in {one.took_s:g} s; at most {MOST_GBPS:g} Gbit/s"
+            most, took = f"{MOST_GBPS:g}", f"{one.took_s:g}"
+            return _measured("FetchedTooFast", size=one.size_bytes, took=took, most=most)
     for sample in batch.devices:
         if sample.uuid in names and not is_plausible(sample.utilisation):
-            bound = "at least 0" if (sample.utilisation or 0.0) < 0 else "at most 1"
-            return f"measurement: device {names[sample.uuid]} utilisation is {sample.utilisation:g}; {bound}"
-    return ""
+            is_low = (sample.utilisation or 0.0) < 0
+            bound = sentence_of(clause("AtLeast", least=0) if is_low else clause("AtMost", most=1))
+            shown = f"{sample.utilisation:g}"
+            name = names[sample.uuid]
+            return _measured("DeviceFieldIs", device=name, field="utilisation", value=shown, fault=bound)
+    return None
+
+
+def _measured(code: str, /, **params: Any) -> Told:
+    return sentence_of(clause("Measured", fault=sentence_of(clause(code, **params))))
 
 
 def is_plausible(utilisation: float | None) -> bool:

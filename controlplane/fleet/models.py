@@ -36,6 +36,7 @@ class Node(models.Model):
     state = models.CharField(max_length=10, choices=[(s, s) for s in NodeState], default=NodeState.JOINING)
     state_at = models.DateTimeField(auto_now_add=True)
     reason = models.CharField(max_length=300, blank=True)
+    reason_said = models.JSONField(default=list, db_default=[], editable=False)
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
     # New secrets that were sent to the agent and not used yet; whichever is used takes the place of the old one.
     offered_digests = models.JSONField(default=list, editable=False)
@@ -109,6 +110,7 @@ class Device(models.Model):
     simulated = models.BooleanField(default=False)
     health = models.CharField(max_length=12, choices=[(h, h) for h in Health], default=Health.OK)
     health_reason = models.CharField(max_length=300, blank=True)
+    health_said = models.JSONField(default=list, db_default=[], editable=False)
     present = models.BooleanField(default=True, help_text=_("False once the node no longer reports it."))
     features = models.JSONField(default=dict)
     attributes = models.JSONField(default=dict)
@@ -281,13 +283,14 @@ class TaskRecord(models.Model):
 class Alarm(models.Model):
     """Something that was left out because its stored or reported data are invalid; shown until that is mended.
 
-    ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of what it is about. ``times`` is
-    how often it was found since ``since``.
+    ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of what it is about; ``said`` are
+    the clauses of ``says`` (see :mod:`controlplane.clauses`). ``times`` is how often it was found since ``since``.
     """
 
     kind = models.CharField(max_length=20)
     subject = models.CharField(max_length=130)
     says = models.CharField(max_length=500)
+    said = models.JSONField(default=list, db_default=[])
     since = models.DateTimeField()
     at = models.DateTimeField()
     times = models.PositiveIntegerField(default=1)

@@ -24,6 +24,7 @@ from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
+from controlplane.clauses import Clause, Told, clause, each_of_agent, kept, of_agent, told, verbatim
 from controlplane.fleet import alarms, hosts, links, quarantine
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
@@ -33,6 +34,7 @@ from scheduler.core.model.lifecycle import Health, NodeState
 GOOD_REPORTS = 3
 MOST_LABELS = 200
 MAX_KEPT = 2_000
+STATE: Final = ("state", "state_at", "reason", "reason_said")
 # What an ordinary report writes.
 HEARTBEAT = [
     "last_report_at",
@@ -42,9 +44,7 @@ HEARTBEAT = [
     "seen_generation",
     "agent_version",
     "good_reports",
-    "state",
-    "state_at",
-    "reason",
+    *STATE,
 ]
 
 
@@ -63,8 +63,8 @@ def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(ho
     with transaction.atomic():
         made = JoinToken(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
         made.save()
-        told = audit.fields(made, "pool", "uses_left", "expires_at")
-        audit.record("jointoken.make", ("jointoken", None, f"pool {pool.name}"), after=told)
+        after = audit.fields(made, "pool", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"pool {pool.name}"), after=after)
     return secret
 
 
@@ -75,8 +75,8 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
     with transaction.atomic():
         made = JoinToken(digest=digest(secret), node=node, expires_at=timezone.now() + life)
         made.save()
-        told = audit.fields(made, "node", "uses_left", "expires_at")
-        audit.record("jointoken.make", ("jointoken", None, f"node {node.name}"), after=told)
+        after = audit.fields(made, "node", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"node {node.name}"), after=after)
     return secret
 
 
@@ -232,7 +232,7 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
     node.seen_generation = report.seen_generation
     node.agent_version = report.agent[:40]
     node.good_reports = min(node.good_reports + 1, GOOD_REPORTS)
-    conditions = msgspec.to_builtins(report.conditions)
+    conditions = _stored(report.conditions)
     if report.conditions.aside:
         conditions["aside"] = quarantine.noted(node.conditions, report.conditions.aside, timezone.now())
     if node.conditions != conditions:
@@ -240,7 +240,7 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
         changed_conditions = True
     else:
         changed_conditions = are_news
-    conflict = ""
+    conflict = Told()
     if report.inventory.full is not None:
         conflict = _take_inventory(node, report.inventory.full, report.inventory.hash)
         hosts.listed(node, report.inventory.full)
@@ -249,8 +249,9 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
         or node.state == NodeState.SUSPECT
         or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS)
     ):
-        _enter(node, NodeState.READY, "")
-    node.reason = conflict or node.reason
+        _enter(node, NodeState.READY, Told())
+    if conflict:
+        node.reason, node.reason_said = conflict.text[:300], conflict.said
     if changed_conditions:
         _mark_devices(node, report.conditions, survivors)
     node.save(update_fields=None if report.inventory.full is not None or changed_conditions else HEARTBEAT)
@@ -261,29 +262,39 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
     return False
 
 
-def note_kept(node: Node, kept: Kept) -> None:
+def _stored(conditions: Conditions) -> dict[str, Any]:
+    """Return the conditions as they are stored, with all that they say in clauses too."""
+    found: dict[str, Any] = msgspec.to_builtins(conditions)
+    if conditions.notes:
+        found["notes_said"] = [note.said for note in each_of_agent(conditions.notes, conditions.notes_said)]
+    for stored, error in zip(found.get("device_errors", ()), conditions.device_errors, strict=True):
+        stored["said"] = of_agent(error.detail, error.said).said
+    return found
+
+
+def note_kept(node: Node, said: Kept) -> None:
     """Store the digests that a node caches and where others may fetch them; malformed ones are skipped."""
-    digests = [each for each in kept.digests[:MAX_KEPT] if len(each) == 64 and each.isalnum()]
-    url = kept.url if kept.url.startswith(("http://", "https://")) and len(kept.url) <= 300 else ""
-    values = {"digests": digests, "url": url, "key": kept.key[:64]}
+    digests = [each for each in said.digests[:MAX_KEPT] if len(each) == 64 and each.isalnum()]
+    url = said.url if said.url.startswith(("http://", "https://")) and len(said.url) <= 300 else ""
+    values = {"digests": digests, "url": url, "key": said.key[:64]}
     KeptRow.objects.update_or_create(node=node, defaults=values)
 
 
-def _enter(node: Node, state: NodeState, reason: str) -> None:
+def _enter(node: Node, state: NodeState, reason: Told) -> None:
     if node.state != state:
         node.state, node.state_at = state, timezone.now()
-    node.reason = reason[:300]
+    node.reason, node.reason_said = reason.text[:300], reason.said
 
 
-def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
-    """Store the inventory of a node; return a sentence if a part of it belongs to another node."""
+def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
+    """Store the inventory of a node; return what to say if a part of it belongs to another node."""
     node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
-    told = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
+    labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
     # Labels that people gave stay; ever new ones of an agent do not make the row grow.
-    node.labels = dict(list({**node.labels, **told}.items())[:MOST_LABELS])
+    node.labels = dict(list({**node.labels, **labels}.items())[:MOST_LABELS])
     node.inventory_hash = fingerprint[:64]
     taken = set(
         Device.objects.filter(uuid__in=[d.uuid for d in found.devices])
@@ -302,8 +313,8 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     Device.objects.filter(id__in=[d.id for d in gone]).update(present=False, health=Health.LOST)
     _group(node)
     if taken:
-        return f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
-    return ""
+        return told(clause("DevicesOfAnother", devices=", ".join(sorted(taken)[:3])))
+    return Told()
 
 
 def _rename(known: dict[str, Device], found: Inventory) -> None:
@@ -311,8 +322,8 @@ def _rename(known: dict[str, Device], found: Inventory) -> None:
 
     Agents of before named them by what hosts that are built alike have in common.
     """
-    told = {each.uuid for each in found.devices}
-    former = {(d.kind, d.vendor, d.index): d for d in known.values() if d.uuid not in told and d.vendor == "intel"}
+    listed = {each.uuid for each in found.devices}
+    former = {(d.kind, d.vendor, d.index): d for d in known.values() if d.uuid not in listed and d.vendor == "intel"}
     for each in found.devices:
         device = former.get((each.kind, each.vendor, each.index))
         if each.uuid in known or device is None or Device.objects.filter(uuid=each.uuid).exists():
@@ -337,7 +348,8 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     device.division = msgspec.to_builtins(found.division)
     device.sharing = found.sharing
     if device.health not in {Health.CORDONED, Health.QUARANTINED}:
-        device.health, device.health_reason = found.health, found.health_reason[:300]
+        why = of_agent(found.health_reason, found.health_said)
+        device.health, device.health_reason, device.health_said = found.health, why.text[:300], why.said
     # Only these columns: the trigger on claims owns the others.
     fields = [f.name for f in Device._meta.fields if not f.name.startswith(("claimed_", "fenced_", "busy"))]
     if device._state.adding:
@@ -356,37 +368,59 @@ def _group(node: Node) -> None:
 
 
 def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, str]) -> None:
-    errors = {error.uuid: f"{error.code} {error.detail}".strip() for error in conditions.device_errors}
+    errors = {
+        error.uuid: _with_code(error.code, of_agent(error.detail, error.said)) for error in conditions.device_errors
+    }
     held = {error.uuid for error in conditions.device_errors if error.code == QUARANTINED} | set(survivors)
     for device_uuid, part in survivors.items():
-        errors.setdefault(device_uuid, f"{QUARANTINED} part {part} runs on it, which the record does not know")
+        errors.setdefault(device_uuid, _with_code(QUARANTINED, told(clause("UnknownPart", part=part))))
     for device in node.devices.filter(present=True):
-        if device.health == Health.QUARANTINED and device.health_reason.startswith(f"{QUARANTINED} "):
+        if device.health == Health.QUARANTINED and _is_coded(device.health_said, QUARANTINED):
             # What the agent quarantined it lets go; what a person quarantined stays.
             if device.uuid not in held:
-                Device.objects.filter(id=device.id).update(health=Health.OK, health_reason="")
+                _judge(device, Health.OK, Told())
             continue
         if device.uuid in held and device.health not in {Health.CORDONED, Health.QUARANTINED}:
-            reason = errors[device.uuid][:300]
-            Device.objects.filter(id=device.id).update(health=Health.QUARANTINED, health_reason=reason)
+            _judge(device, Health.QUARANTINED, errors[device.uuid])
             continue
         if device.uuid in errors and device.health in {Health.OK, Health.DEGRADED}:
-            Device.objects.filter(id=device.id).update(health=Health.UNHEALTHY, health_reason=errors[device.uuid][:300])
+            _judge(device, Health.UNHEALTHY, errors[device.uuid])
 
 
-def drain(node: Node, actor: str, reason: str) -> Node:
+def _with_code(code: str, says: Told) -> Told:
+    return told(clause("Coded", code=code, why=says)) if says else verbatim(code)
+
+
+def _is_coded(said: list[Clause], code: str) -> bool:
+    return any(each["code"] == "Coded" and each["params"].get("code") == code for each in said)
+
+
+def _judge(device: Device, health: Health, why: Told) -> None:
+    Device.objects.filter(id=device.id).update(health=health, health_reason=why.text[:300], health_said=why.said)
+
+
+def _reason(reason: str | Told) -> Told:
+    return reason if isinstance(reason, Told) else verbatim(reason.strip())
+
+
+def _by(why: Told, actor: str) -> Told:
+    return told(*why.said, clause("Aside", why=actor))
+
+
+def drain(node: Node, actor: str, reason: str | Told) -> Node:
     """Drain a node: running stages finish, nothing new is placed. A reason is required."""
-    if not reason.strip():
+    why = _reason(reason)
+    if not why:
         raise NodeRefused(_("a drain needs a reason: others will ask"))
-    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})", "node.drain", reason)
+    return _administer(node, NodeState.DRAINING, _by(why, actor), "node.drain", why.text)
 
 
-def suspend(node: Node, says: str) -> None:
+def suspend(node: Node, says: Told) -> None:
     """Stop placing stages on a node whose identity is used twice. Running ones go on; a person resumes the node."""
     alarms.raised(alarms.IDENTITY, {node.name: says}, about=node.name)
     if node.state in (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT):
         _enter(node, NodeState.DRAINING, says)
-        node.save(update_fields=["state", "state_at", "reason"])
+        node.save(update_fields=STATE)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
 
@@ -394,21 +428,22 @@ def suspend(node: Node, says: str) -> None:
 def resume(node: Node, actor: str, reason: str = "") -> Node:
     """Return a drained node to service; it is READY once it reports."""
     alarms.raised(alarms.IDENTITY, {}, about=node.name)
-    return _administer(node, None, "", "node.resume", reason)
+    return _administer(node, None, Told(), "node.resume", reason)
 
 
-def cordon(device: Device, actor: str, reason: str) -> None:
+def cordon(device: Device, actor: str, reason: str | Told) -> None:
     """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
-    if not reason.strip():
+    why = _reason(reason)
+    if not why:
         raise NodeRefused(_("a cordon needs a reason: others will ask"))
-    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})", "device.cordon", reason)
+    _set_health(device, Health.CORDONED, _by(why, actor), "device.cordon", why.text)
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
     """Return a cordoned device to service; its health comes with the next report."""
     if device.health != Health.CORDONED:
         raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
-    _set_health(device, Health.OK, "", "device.uncordon", reason)
+    _set_health(device, Health.OK, Told(), "device.uncordon", reason)
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
@@ -431,21 +466,22 @@ def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -
     return locked
 
 
-def _set_health(device: Device, health: Health, reason: str, action: str, why: str) -> None:
+def _set_health(device: Device, health: Health, reason: Told, action: str, why: str) -> None:
     with transaction.atomic():
         # In the order in which a report locks them.
         Node.objects.select_for_update().get(id=device.node_id)
         locked = Device.objects.select_for_update().get(id=device.id)
         if health == Health.CORDONED and not locked.present:
             raise NodeRefused(_("device {device} is not there any more").format(device=locked))
-        Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
-        before, after = audit.fields(locked, "health", "health_reason"), {"health": health, "health_reason": reason}
+        _judge(device, health, reason)
+        before = audit.fields(locked, "health", "health_reason")
+        after = {"health": health, "health_reason": reason.text}
         audit.record(action, ("device", device.uuid, str(locked)), before=before, after=after, reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def _administer(node: Node, state: NodeState | None, reason: str, action: str, why: str) -> Node:
+def _administer(node: Node, state: NodeState | None, reason: Told, action: str, why: str) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         if state is None:
@@ -456,7 +492,7 @@ def _administer(node: Node, state: NodeState | None, reason: str, action: str, w
             )
         before = audit.fields(locked, "state", "reason")
         _enter(locked, state, reason)
-        locked.save(update_fields=["state", "state_at", "reason"])
+        locked.save(update_fields=STATE)
         audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
@@ -474,9 +510,9 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
             Node.objects.select_for_update(skip_locked=True).filter(quiet, state__in=[NodeState.READY]).order_by("id")
         )
         for node in suspects:
-            _enter(node, NodeState.SUSPECT, f"no report since {node.last_report_at:%H:%M:%S} UTC")
+            _enter(node, NodeState.SUSPECT, _silent(node))
             node.good_reports = 0
-            node.save(update_fields=["state", "state_at", "reason", "good_reports"])
+            node.save(update_fields=[*STATE, "good_reports"])
         lost: list[Node] = []
         if not amnesty:
             lost = list(
@@ -488,18 +524,22 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
                 .order_by("id")
             )
             for node in lost:
-                _enter(node, NodeState.LOST, f"no report since {node.last_report_at:%H:%M:%S} UTC")
+                _enter(node, NodeState.LOST, _silent(node))
                 node.good_reports = 0
-                node.save(update_fields=["state", "state_at", "reason", "good_reports"])
+                node.save(update_fields=[*STATE, "good_reports"])
         drained = [
             node
             for node in Node.objects.select_for_update(skip_locked=True).filter(state=NodeState.DRAINING)
             if not node.parts.filter(ended_at=None).exists()
         ]
         for node in drained:
-            _enter(node, NodeState.DRAINED, node.reason)
-            node.save(update_fields=["state", "state_at", "reason"])
+            _enter(node, NodeState.DRAINED, kept(node.reason, node.reason_said))
+            node.save(update_fields=STATE)
     return len(suspects) + len(lost) + len(drained), lost
+
+
+def _silent(node: Node) -> Told:
+    return told(clause("NoReportSince", time=f"{node.last_report_at:%H:%M:%S}"))
 
 
 def now_in_database() -> datetime:

@@ -13,6 +13,7 @@ import msgspec
 from django.db import connection
 
 from agents import protocol
+from controlplane.clauses import Told, clause, of_error, told
 from controlplane.fleet import bounds, divisions
 from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Device, Mode, Node
@@ -62,7 +63,7 @@ _read_nodes = msgspec.json.Decoder(list[_NodeRow]).decode
 _read_pieces = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _COLUMN = re.compile(r" - at `\$\[(\d+)\]")
 
-Aside = dict[str, str]
+Aside = dict[str, Told]
 """Nodes by name whose rows cannot be used, with the reason."""
 
 
@@ -119,7 +120,7 @@ def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:
         try:
             devices[row[1]].append(_device(row, row[1] in dividing))
         except (msgspec.ValidationError, KeyError, TypeError, ValueError, OverflowError) as error:
-            bad[row[1]] = f"device {row[2]}-{row[5]} cannot be used: {type(error).__name__}: {error}"
+            bad[row[1]] = told(clause("DeviceUnusable", device=f"{row[2]}-{row[5]}", fault=of_error(error)))
     found = tuple(
         Node(
             id=i,
@@ -196,8 +197,10 @@ def _device_rows(text: str, bad: Aside) -> list[_DeviceRow]:
             kind, index = (bytes(row[_DEVICE.index(name)]).decode().strip('"') for name in ("kind", "index"))
             value = bytes(row[column]).decode()
             says = bounds.spoken(str(error)[: at.start()] if at else str(error))
-            shown = "" if len(value) > 60 else f" is {value}"
-            bad[msgspec.json.decode(row[1])] = f"device {kind}-{index} {_DEVICE[column]}{shown}; {says}"
+            of = {"device": f"{kind}-{index}", "field": _DEVICE[column], "fault": says}
+            bad[msgspec.json.decode(row[1])] = told(
+                clause("DeviceField", **of) if len(value) > 60 else clause("DeviceFieldIs", value=value, **of)
+            )
     return rows
 
 

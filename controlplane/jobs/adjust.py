@@ -20,8 +20,8 @@ from django.utils.translation import gettext as _
 from agents.protocol import Phase, Share
 from controlplane import changes
 from controlplane.accounts import audit
+from controlplane.clauses import Told, clause, joined, told
 from controlplane.jobs import service
-from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
 from controlplane.jobs.service import Note
 from controlplane.jobs.values import listed, nearest

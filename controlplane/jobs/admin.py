@@ -15,8 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.clauses import clause, told
 from controlplane.jobs import masked, service
-from controlplane.jobs.clauses import clause, told
 from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stage
 
 

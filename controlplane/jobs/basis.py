@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controlplane.jobs.clauses import RECORD, Told, clause, told
+from controlplane.clause_templates import RECORD
+from controlplane.clauses import Told, clause, told
 from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import several
 

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from agents.protocol import IMAGE
+from controlplane.clauses import Clause, Told, clause, told
 from controlplane.jobs import masked
-from controlplane.jobs.clauses import Clause, Told, clause, told
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import (
     Reader,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controlplane.jobs.clauses import RECORD, Told, clause, told
+from controlplane.clause_templates import RECORD
+from controlplane.clauses import Told, clause, told
 
 
 def steps(funnel: Iterable[Sequence[Any]], pool: str) -> list[tuple[Told, int]]:

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane import changes
+from controlplane.clauses import clause, told
 from controlplane.jobs import service
-from controlplane.jobs.clauses import clause, told
 from controlplane.jobs.models import Event, Part
 
 CUT: Final = "log_cut"

@@ -101,7 +101,7 @@ class Stage(models.Model):
     ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are the results of the newest cycle that evaluated
     the stage, at ``evaluated_at``. ``announced`` is the first range of start times shown for it, ``first_promise`` the
     start and the end of the range that it was promised first, and ``of`` the class of stages for that promise. ``said``
-    is ``detail`` in clauses (see ``jobs.clauses``); ``state_at`` is when it entered its state.
+    is ``detail`` in clauses (see ``controlplane.clauses``); ``state_at`` is when it entered its state.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -167,8 +167,8 @@ class Attempt(models.Model):
     """One try at running a stage on chosen devices.
 
     ``epoch`` is a fencing token: a write with an older one has no effect. ``said`` has the clauses (see
-    ``jobs.clauses``) of ``why_here``, ``stop_note`` and ``detail`` under these names, and under ``saves`` the reason
-    for the interval between its checkpoints.
+    ``controlplane.clauses``) of ``why_here``, ``stop_note`` and ``detail`` under these names, and under ``saves`` the
+    reason for the interval between its checkpoints.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -233,6 +233,7 @@ class Part(models.Model):
 
     ``share`` is what its newest revision, ``spec_rev``, gives the running processes (see ``agents.protocol.Share``);
     ``seen_rev`` is the revision that the agent has applied, and ``notes`` say what of it could not be applied.
+    ``substate_said`` and ``notes_said`` are the clauses of ``substate`` and ``notes`` (see ``controlplane.clauses``).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -242,10 +243,12 @@ class Part(models.Model):
     epoch = models.PositiveIntegerField(default=1)
     phase = models.PositiveSmallIntegerField(default=Phase.ASSIGNED)
     substate = models.CharField(max_length=60, blank=True)
+    substate_said = models.JSONField(default=list, db_default=[])
     spec_rev = models.PositiveIntegerField(default=1)
     share = models.JSONField(null=True)
     seen_rev = models.PositiveIntegerField(default=1)
     notes = models.JSONField(default=list)
+    notes_said = models.JSONField(default=list, db_default=[])
     pid = models.BigIntegerField(null=True)
     pid_start = models.BigIntegerField(null=True)
     exit = models.JSONField(null=True)

@@ -23,13 +23,13 @@ from django.utils.translation import gettext as _
 from agents.protocol import ENDS, Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
 from controlplane.accounts import audit
+from controlplane.clauses import Told, clause, each_of_agent, joined, of_agent, of_engine, told
 from controlplane.fleet import alarms, survivors
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, ReportVerdict, admits
 from controlplane.fleet.models import Device, Node
 from controlplane.fleet.world import parsed
 from controlplane.jobs import adjust, service
-from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
 from controlplane.jobs.curves import Reported, append
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
@@ -65,7 +65,7 @@ class ReportAnswer:
     want_inventory: bool = False
     # The verdict on the report as a whole, and a sentence about a second agent of the node.
     verdict: ReportVerdict = ReportVerdict.TAKEN
-    says: str = ""
+    says: Told = field(default_factory=Told)
 
 
 def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) -> ReportAnswer:
@@ -95,11 +95,8 @@ def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> N
     node.generation = seen + 1
     Node.objects.filter(id=node.id).update(generation=node.generation)
     left = [item.part for item in message.here if item.part not in known and item.phase < Phase.ENDED]
-    says = (
-        f"its agent has seen order {seen}, and the record knows {before}: the record was restored from a backup, or "
-        f"the node joined again; {len(left)} parts run there that nobody knows here ({', '.join(left[:1]) or 'none'}); "
-        "they go on, and an administrator stops them one by one on the node's page"
-    )
+    part = ", ".join(left[:1]) or "–"
+    says = told(clause("RecordBehind", seen=seen, known=before, count=len(left), part=part))
     alarms.raised(alarms.RESTORED, {node.name: says}, about=node.name)
 
 
@@ -125,11 +122,7 @@ def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
         }
         _advance(over, here, jobs, timezone.now())
         left = sorted(str(part.id) for part in parts if part not in over)
-        says = (
-            f"its agent does not know {len(left)} of the parts that it acknowledged ({', '.join(left[:1])}): its state "
-            "folder is an older one or another; they may be alive and are not started again; stop their stages to have "
-            "them ended"
-        )
+        says = told(clause("PartsForgotten", count=len(left), part=", ".join(left[:1])))
         alarms.raised(alarms.MEMORY, {node.name: says} if left else {}, about=node.name)
 
 
@@ -255,7 +248,8 @@ def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.U
     for part in advancing:
         item = here[str(part.id)]
         part.phase, part.pid, part.pid_start = item.phase, item.pid or part.pid, item.pid_start or part.pid_start
-        part.substate = item.substate[:60]
+        doing = of_agent(item.substate, item.substate_said)
+        part.substate, part.substate_said = doing.text[:60], doing.said
         ran_s = item.exit.ran_s if item.exit is not None and item.phase >= Phase.ENDED else 0.0
         if item.phase >= Phase.RUNNING and part.started_at is None:
             part.started_at = max(part.attempt.created_at, at - timedelta(seconds=min(max(ran_s, 0.0), LONGEST_AGE_S)))
@@ -281,17 +275,22 @@ def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.U
 
 _PARTS = """
 UPDATE jobs_part p SET phase = v.phase, pid = v.pid, pid_start = v.pid_start, substate = v.substate,
-    started_at = v.started_at, ended_at = v.ended_at, exit = v.exit, forgotten = v.forgotten
-FROM unnest(%s::uuid[], %s::smallint[], %s::bigint[], %s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[],
-            %s::jsonb[], %s::bool[]) AS v(id, phase, pid, pid_start, substate, started_at, ended_at, exit, forgotten)
+    substate_said = v.substate_said, started_at = v.started_at, ended_at = v.ended_at, exit = v.exit,
+    forgotten = v.forgotten
+FROM unnest(%s::uuid[], %s::smallint[], %s::bigint[], %s::bigint[], %s::text[], %s::jsonb[],
+            %s::timestamptz[], %s::timestamptz[], %s::jsonb[], %s::bool[])
+    AS v(id, phase, pid, pid_start, substate, substate_said, started_at, ended_at, exit, forgotten)
 WHERE p.id = v.id AND p.phase < v.phase
 """
 
 
 def _write_parts(parts: Sequence[Part]) -> None:
-    names = ("id", "phase", "pid", "pid_start", "substate", "started_at", "ended_at", "exit", "forgotten")
+    names = (
+        "id", "phase", "pid", "pid_start", "substate", "substate_said", "started_at", "ended_at", "exit", "forgotten",
+    )  # fmt: skip
     columns = [[getattr(part, name) for part in parts] for name in names]
-    columns[7] = [None if value is None else json.dumps(value) for value in columns[7]]
+    for at in (names.index("substate_said"), names.index("exit")):
+        columns[at] = [None if value is None else json.dumps(value) for value in columns[at]]
     with connection.cursor() as cursor:
         cursor.execute(_PARTS, columns)
 
@@ -347,7 +346,8 @@ def _cause_of(parts: Sequence[Part]) -> str:
 
 def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> Told:
     """Return how the deciding part ended; for a gang also its rank and node."""
-    detail, first = of_agent(worst), _first_to_fail(parts)
+    detail = of_agent(str(worst.get("detail", "")), worst.get("said") or ())
+    first = _first_to_fail(parts)
     if len(parts) < 2 or first is None:
         return detail
     known = detail if detail.text else Told((first.exit or {}).get("cause", ""))
@@ -572,10 +572,12 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
             touched.add(part.number)
         notes = [note[:300] for note in item.notes[:20]]
         if (item.spec_rev, notes) != (part.seen_rev, part.notes) and not part.ended:
-            Part.objects.filter(id=part.id).update(seen_rev=item.spec_rev, notes=notes)
+            notes_said = [note.said for note in each_of_agent(notes, item.notes_said)]
+            Part.objects.filter(id=part.id).update(seen_rev=item.spec_rev, notes=notes, notes_said=notes_said)
             touched.add(part.number)
-        if item.substate and item.substate != part.substate and not part.ended:
-            Part.objects.filter(id=part.id).update(substate=item.substate[:60])
+        if item.substate and item.substate[:60] != part.substate and not part.ended:
+            doing = of_agent(item.substate, item.substate_said).said
+            Part.objects.filter(id=part.id).update(substate=item.substate[:60], substate_said=doing)
             touched.add(part.number)
     if rows:
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from controlplane.jobs.clauses import Told, clause, told
+from controlplane.clauses import Told, clause, told
 from controlplane.jobs.models import Job, Stage
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON

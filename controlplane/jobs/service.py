@@ -25,10 +25,10 @@ from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
+from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible, saves, sealed
 from controlplane.jobs import spec as jobfile
-from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Attempt, Bundle, Claim, Event, Job, JobSecrets, Part, Stage
 from controlplane.jobs.section import FieldError
 from scheduler.core.model import partitions

@@ -23,9 +23,9 @@ from agents.protocol import MASK, Phase, SessionEnd, tells_secret
 from controlplane import changes
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Token, User
+from controlplane.clauses import Told, clause, told
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
-from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Job, Part, Session
 from controlplane.jobs.service import Note
 

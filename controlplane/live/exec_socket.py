@@ -16,11 +16,11 @@ from agents.protocol import SessionEnd, SessionWord
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Token
 from controlplane.api.problem import RequestRefused
+from controlplane.clauses import Told, clause, in_words, told
 from controlplane.dispatch.agent_socket import in_thread
 from controlplane.dispatch.exec_sessions import LONGEST_MESSAGE, STDIN, SessionSocket, encode
 from controlplane.dispatch.report_decoder import UNREADABLE
 from controlplane.jobs import sessions
-from controlplane.jobs.clauses import Told, clause, in_words, told
 from controlplane.jobs.models import Session
 from controlplane.queries.jobs import found
 from controlplane.queries.refusals import Unseen

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from controlplane.accounts.keys import KeyUnavailable, wrapper
 from controlplane.accounts.models import Secret
 from controlplane.changes import CYCLE_TASK
+from controlplane.clauses import in_words
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm, Heartbeat, Node, TaskRecord
 from controlplane.fleet.service import now_in_database
@@ -138,7 +139,9 @@ def _tasks() -> tuple[bool, str]:
 
 def _alarms() -> tuple[bool, str]:
     found = list(Alarm.objects.filter(kind__in=ALARMS).order_by("kind", "subject")[:5])
-    return not found, "; ".join(f"{one.subject}: {one.says}" for one in found) or _("none about the record")
+    return not found, "; ".join(f"{one.subject}: {in_words(one.says, one.said)}" for one in found) or _(
+        "none about the record"
+    )
 
 
 def _storage() -> tuple[bool, str]:

@@ -6,25 +6,33 @@ raises an alarm for operators and stops nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from django.db import OperationalError, connection, transaction
 
+from controlplane.clauses import Told, clause, told
+
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One invariant. ``query`` returns the violating rows; the first column of each identifies it."""
+    """One invariant. ``query`` returns the violating rows; the first column of each identifies it. ``code`` is that of
+    the clause that says what holds."""
 
     id: str
-    says: str
+    code: str
     query: str
+
+    def broken_by(self, rows: Sequence[str]) -> Told:
+        """Return what to say of the rows that violate it."""
+        return told(clause("Broken", rule=told(clause(self.code)), rows=", ".join(rows)))
 
 
 INVARIANTS: Final = (
     Invariant(
         "I1",
-        "a stage has at most one live attempt, and has one exactly while it is active",
+        "OneLiveAttempt",
         """SELECT s.id::text || ' is ' || s.state FROM jobs_stage s
            LEFT JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
            GROUP BY s.id HAVING count(a.id) <> CASE WHEN s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')
@@ -32,7 +40,7 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I2",
-        "no device is claimed beyond what it has, and its sums are those of its open claims",
+        "ClaimsAddUp",
         """SELECT d.uuid FROM fleet_device d LEFT JOIN jobs_claim c ON c.device_id = d.id AND c.closed_at IS NULL
            GROUP BY d.id HAVING coalesce(sum(c.milli), 0) <> d.claimed_milli
                OR coalesce(sum(c.memory_bytes), 0) <> d.claimed_memory_bytes
@@ -40,7 +48,7 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I3",
-        "a final job has one final event, and only final stages",
+        "OneFinalEvent",
         """SELECT '#' || j.number FROM jobs_job j
            WHERE j.state IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (
                (SELECT count(*) FROM jobs_event e WHERE e.job_id = j.id AND e.stage = ''
@@ -50,7 +58,7 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I4",
-        "the spans of a log, and of each of its streams, follow each other without gap or overlap",
+        "SpansFollow",
         """SELECT DISTINCT part_id::text || '.' || stream FROM (
                SELECT part_id, stream, "offset", start,
                    lag("offset" + size, 1, 0::bigint) OVER (PARTITION BY part_id, stream ORDER BY "offset") AS due,
@@ -60,31 +68,31 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I9",
-        "an ended part holds nothing, an open claim belongs to a part that lives",
+        "EndedHoldsNothing",
         """SELECT c.id::text FROM jobs_claim c JOIN jobs_part p ON p.id = c.part_id
            WHERE (c.closed_at IS NULL) <> (p.ended_at IS NULL)""",
     ),
     Invariant(
         "I10",
-        "an attempt has ended exactly when all its parts have",
+        "PartsEndAttempts",
         """SELECT a.id::text FROM jobs_attempt a JOIN jobs_part p ON p.attempt_id = a.id
            GROUP BY a.id HAVING bool_and(p.ended_at IS NOT NULL) <> (a.ended_at IS NOT NULL)""",
     ),
     Invariant(
         "I11",
-        "no claim ends before it begins, and no attempt either",
+        "NoEndBeforeBegin",
         """SELECT id::text FROM jobs_claim WHERE closed_at < opened_at
            UNION ALL SELECT id::text FROM jobs_attempt WHERE ended_at < created_at""",
     ),
     Invariant(
         "I12",
-        "the events of a job are numbered without a gap, from 1 or from those that went because they were old",
+        "EventsNumbered",
         """SELECT '#' || j.number FROM jobs_job j LEFT JOIN jobs_event e ON e.job_id = j.id
            GROUP BY j.id HAVING count(e.id) <> j.event_seq - j.events_gone OR coalesce(max(e.seq), 0) <> j.event_seq""",
     ),
     Invariant(
         "I13",
-        "no slot of a device is in two open claims",
+        "SlotsOnce",
         """SELECT d.uuid FROM jobs_claim c JOIN jobs_claim o ON o.device_id = c.device_id AND o.id > c.id
            JOIN fleet_device d ON d.id = c.device_id
            WHERE c.closed_at IS NULL AND o.closed_at IS NULL AND c.slots && o.slots""",
@@ -100,7 +108,7 @@ PATIENCE_S: Final = 5
 class Checked:
     """Violations by invariant id with the first violating rows, and invariants that could not be checked."""
 
-    broken: dict[str, str]
+    broken: dict[str, Told]
     unchecked: list[str]
 
 
@@ -117,11 +125,11 @@ def check() -> Checked:
             found.unchecked.append(f"{invariant.id}: {error}")
             continue
         if rows:
-            found.broken[invariant.id] = f"{invariant.says}; broken by {', '.join(rows)}"
+            found.broken[invariant.id] = invariant.broken_by(rows)
     return found
 
 
 def broken() -> list[str]:
     """Return a sentence per violated or unchecked invariant; empty if all hold."""
     found = check()
-    return [f"{name}: {says}" for name, says in found.broken.items()] + found.unchecked
+    return [f"{name}: {says.text}" for name, says in found.broken.items()] + found.unchecked

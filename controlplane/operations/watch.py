@@ -18,6 +18,7 @@ from agents.protocol import Timers
 from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
+from controlplane.clauses import clause, told
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import logs, record, sealed, sessions
@@ -122,8 +123,9 @@ def housekeeping() -> None:
 def look_at_disk() -> None:
     """Raises an alarm while the disk has too little room for uploads and logs."""
     free = storage.free_bytes()
-    says = f"{free / 2**30:,.1f} GiB are free, below the floor of {settings.MIN_FREE_BYTES / 2**30:,.1f} GiB"
-    alarms.raised(alarms.DISK, {"control plane": says} if free < settings.MIN_FREE_BYTES else {})
+    floor = settings.MIN_FREE_BYTES
+    says = told(clause("DiskLow", free_gib=round(free / 2**30, 1), floor_gib=round(floor / 2**30, 1)))
+    alarms.raised(alarms.DISK, {"control plane": says} if free < floor else {})
 
 
 def check() -> None:

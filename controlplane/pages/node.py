@@ -10,12 +10,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.permissions import Permit, may
+from controlplane.clauses import in_words
 from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import jobs, nodes, topology
 from controlplane.queries.reading import API, told
-from controlplane.queries.words import note_text
+from controlplane.queries.words import told_texts
 
 MOST_JOBS = 50
 ISOLATION = {
@@ -28,7 +29,7 @@ ISOLATION = {
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
     """What is not as it should be, as sentences in the reader's language."""
-    notes = [note_text(str(note)) for note in conditions.get("notes") or []]
+    notes = told_texts(conditions, "notes")
     unfit = [str(said) for said in conditions.get("unfit") or []]
     if unfit:
         notes.insert(
@@ -38,7 +39,7 @@ def _notes(conditions: dict[str, Any]) -> list[str]:
             ),
         )
     notes += [
-        f"{error.get('uuid', '')}: {error.get('code', '')} {note_text(str(error.get('detail', '')))}"
+        f"{error.get('uuid', '')}: {error.get('code', '')} {in_words(str(error.get('detail', '')), error.get('said'))}"
         for error in conditions.get("device_errors") or []
     ]
     return notes

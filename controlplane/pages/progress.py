@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from controlplane.jobs.reasons import reason_text
-from controlplane.queries.words import note_text, partition_text, told_text
+from controlplane.queries.words import partition_text, told_text
 
 ACTIVE = ("STARTING", "RUNNING", "STOPPING", "SUSPENDED")
 WAITING = ("PENDING", "HELD")
@@ -37,7 +37,7 @@ def doing(job: Mapping[str, Any]) -> dict[str, Any]:
     if stage:
         progress = stage.get("progress") or {}
         steps = step_text(progress)
-        substate = note_text(stage.get("substate") or "")
+        substate = told_text(stage, "substate")
         where = places(stage)
         words = [stage["name"], steps or substate, _("on {nodes}").format(nodes=where) if where else ""]
         return {"text": " · ".join(word for word in words if word), "share": share(job, progress), "stage": stage}

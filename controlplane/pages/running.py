@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from controlplane.jobs.amounts import gib
+from controlplane.amounts import gib
 from scheduler.core.model.lifecycle import State
 
 

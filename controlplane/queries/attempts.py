@@ -47,11 +47,13 @@ class AttemptPart(msgspec.Struct, frozen=True):
     node: str
     phase: str
     substate: str
+    substate_said: list[Clause]
     pid: int | None
     spec_rev: int
     seen_rev: int
     share: dict[str, Any]
     notes: list[str]
+    notes_said: list[list[Clause]]
     released: list[ReleasedDevice]
 
 
@@ -200,11 +202,13 @@ def _part(part: rows.Part) -> AttemptPart:
         node=part.node.name,
         phase=Phase(part.phase).name,
         substate=part.substate,
+        substate_said=clauses(part.substate_said),
         pid=part.pid,
         spec_rev=part.spec_rev,
         seen_rev=part.seen_rev,
         share=part.share or {},
         notes=part.notes,
+        notes_said=[clauses(said) for said in part.notes_said],
         released=msgspec.convert((part.exit or {}).get("released", []), list[ReleasedDevice]),
     )
 

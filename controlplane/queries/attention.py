@@ -17,17 +17,17 @@ from django.utils import timezone
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
+from controlplane import amounts
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
+from controlplane.clauses import in_words
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
-from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
 from controlplane.queries.held_idle import IDLE_FOR
-from controlplane.queries.words import alarm_text, note_text
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7
@@ -205,7 +205,7 @@ def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
     for node in nodes:
         href = f"/nodes/{node.name}"
         if code := codes.get(NodeState(node.state)):
-            yield _sign(code, href, {"node": node.name}, note_text(node.reason))
+            yield _sign(code, href, {"node": node.name}, in_words(node.reason, node.reason_said))
         if node.conditions.get("disk_pressure"):
             yield _sign("DiskPressure", href, {"node": node.name})
 
@@ -240,7 +240,7 @@ def _of_alarms(user: User) -> _Signs:
     for alarm in found[:MOST_SIGNS]:
         code, name, href = _ALARMS[alarm.kind]
         params = {name: alarm.subject, "times": alarm.times, "since": alarm.since.isoformat(timespec="seconds")}
-        signs.append(_sign(code, href.format(subject=alarm.subject), params, alarm_text(alarm.says)))
+        signs.append(_sign(code, href.format(subject=alarm.subject), params, in_words(alarm.says, alarm.said)))
     return _Signs(signs, found.count() - len(signs) if len(signs) == MOST_SIGNS else 0)
 
 
@@ -276,7 +276,12 @@ def _of_devices(nodes: list[fleet.Node], devices: Iterable[HeldDevice]) -> Itera
         device, href = held.row, f"/devices/{held.row.uuid}"
         who = {"kind": device.kind.upper(), "index": device.index, "node": names[device.node_id], "uuid": device.uuid}
         if held.state == "unhealthy":
-            yield _sign("DeviceUnhealthy", href, {**who, "health": device.health}, note_text(device.health_reason))
+            yield _sign(
+                "DeviceUnhealthy",
+                href,
+                {**who, "health": device.health},
+                in_words(device.health_reason, device.health_said),
+            )
         elif held.state == "held_idle" and held.job:
             yield _sign("DeviceHeldIdle", f"/jobs/{held.job}", {**who, "job": held.job, "minutes": minutes})
         elif held.state == "held_idle":

@@ -20,6 +20,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.fleet import models as rows
 from controlplane.jobs.models import Claim
+from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.refusals import Unseen
 from scheduler.core.model.lifecycle import Health
 from scheduler.core.model.types import Mode
@@ -90,6 +91,7 @@ class Device(msgspec.Struct, frozen=True):
     mode: Mode
     health: Health
     health_reason: str
+    health_reason_said: list[Clause]
     simulated: bool
     division: Division | None
     sharing: str
@@ -169,6 +171,7 @@ def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
             mode=Mode(device.mode),
             health=Health(device.health),
             health_reason=device.health_reason,
+            health_reason_said=clauses(device.health_said),
             simulated=device.simulated,
             division=_division(device.division),
             sharing=device.sharing,

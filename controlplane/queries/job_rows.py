@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from django.db.models import QuerySet
 
+from controlplane.clauses import told
 from controlplane.fleet.models import Device
 from controlplane.jobs import demand, funnel
 from controlplane.jobs import models as rows
-from controlplane.jobs.clauses import told
 from controlplane.natural import natural_key
 from controlplane.queries.clauses import Clause, clauses
 from scheduler.core.model.lifecycle import ACTIVE, WAITING, State
@@ -137,6 +137,7 @@ class Stage(msgspec.Struct, frozen=True):
     state: State
     state_at: datetime | None
     substate: str
+    substate_said: list[Clause]
     cause: str
     detail: str
     detail_said: list[Clause]
@@ -303,6 +304,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool:
     often = attempt.said.get("saves", []) if attempt else []
     asked = demand.asked(stage.request)
     filters = funnel.steps(stage.funnel, pool) if waits else []
+    part = next((claim.part for claim in claims), None) if state in ACTIVE else None
     return Stage(
         id=stage.id,
         name=stage.name,
@@ -311,7 +313,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool:
         needs=sorted((names[need] for need in around.needs.get(stage.id, ()) if need in names), key=natural_key),
         state=state,
         state_at=stage.state_at,
-        substate=next((claim.part.substate for claim in claims), "") if state in ACTIVE else "",
+        substate=part.substate if part else "",
+        substate_said=clauses(part.substate_said if part else []),
         cause=stage.cause,
         detail=stage.detail,
         detail_said=clauses(stage.said),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import msgspec
 from django.db.models import F, Max
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from controlplane.jobs import log_limit, logs
+from controlplane.accounts.models import User
+from controlplane.jobs import log_limit, log_search, logs
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import nearest
 from controlplane.queries.refusals import Unanswerable, Unseen
@@ -16,6 +22,10 @@ USUAL_BYTES = 256 * 1024
 MOST_BYTES = 4 * 2**20
 MOST_LINES = 50_000
 MOST_STREAMS = 10_000
+USUAL_MATCHES = 100
+MOST_MATCHES = 1_000
+LONGEST_TEXT = 256
+SEARCHES_AT_ONCE = 2
 
 
 class LogStream(msgspec.Struct, frozen=True):
@@ -36,6 +46,30 @@ class LogStreamList(msgspec.Struct, frozen=True):
     truncated: bool
 
 
+class LogMatch(msgspec.Struct, frozen=True):
+    """A line in which the text was found: ``offset`` is the first byte of the match in the stream, ``line_offset`` that
+    of ``line``. A long line is cut on either side of the match (``is_cut``)."""
+
+    offset: int
+    line_offset: int
+    line: str
+    is_cut: bool
+
+
+class LogSearch(msgspec.Struct, frozen=True):
+    """What one look at a stretch of a log found. The search goes on at ``next_offset``, unless ``is_end`` tells that
+    all ``size_bytes`` were looked at."""
+
+    results: list[LogMatch]
+    next_offset: int
+    size_bytes: int
+    is_end: bool
+
+
+class TooManySearches(Exception):
+    """This user searches already, or as many people as may at once on one server."""
+
+
 class NoSuchStage(Unseen):
     """The job has no stage of that name; the message has the nearest one."""
 
@@ -47,16 +81,30 @@ class LogGone(Exception):
     """Bytes of a log were here and are no more."""
 
 
-class LogQuery(msgspec.Struct, frozen=True):
-    """Which bytes of which stream. Without a stage: the one that started last; without an attempt: the newest."""
+class StreamOf(msgspec.Struct, frozen=True):
+    """A stream of a job. Without a stage: the one that started last; without an attempt: the newest."""
 
     stage: str = ""
     attempt: int | None = None
     rank: int = 0
     stream: str = "both"
+
+
+class LogQuery(StreamOf, frozen=True):
+    """Which bytes of which stream."""
+
     offset: int | None = None
     limit: int = USUAL_BYTES
     tail: int | None = None
+
+
+class LogSearchQuery(StreamOf, frozen=True, kw_only=True):
+    """What to look for in which stream, from where on, and how many lines of it are wanted."""
+
+    text: str
+    offset: int = 0
+    limit: int = USUAL_MATCHES
+    ignore_case: bool = False
 
 
 def streams(job: rows.Job, stage: str = "") -> LogStreamList:
@@ -78,25 +126,95 @@ def of_job(job: rows.Job, query: LogQuery) -> tuple[bytes, int, int, bool]:
     part = _part(job, query)
     if part is None:
         return b"", 0, 0, False
+    _must_be_here(part)
+    return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
+
+
+def search(job: rows.Job, query: LogSearchQuery, user: User) -> LogSearch:
+    """The lines of a log that contain a text, from an offset on.
+
+    One answer looks at :data:`log_search.SCAN_BYTES` at most and for :data:`log_search.SCAN_S`, and says where to go
+    on. Raises :class:`TooManySearches` for a second search of the same user at the same time.
+    """
+    _check_stream(query)
+    if not 1 <= query.limit <= MOST_MATCHES:
+        raise Unanswerable(_("limit must be a number of lines from 1 to {most:,}").format(most=MOST_MATCHES))
+    if "\n" in query.text or not 1 <= len(query.text) <= LONGEST_TEXT:
+        raise Unanswerable(_("text must be one line of 1 to {most} characters").format(most=LONGEST_TEXT))
+    part = _part(job, query)
+    if part is None:
+        return LogSearch([], 0, 0, True)
+    _must_be_here(part)
+    size = logs.size(part, query.stream)
+    try:
+        with _turn(user), logs.Reader(part.id) as reader:
+            found = log_search.scan(
+                lambda begin, until: reader.read(query.stream, begin, until),
+                size,
+                query.text.encode(),
+                min(query.offset, size),
+                query.limit,
+                ignore_case=query.ignore_case,
+            )
+    except logs.LogLost:
+        raise _lost() from None
+    matches = [
+        LogMatch(one.offset, one.line_offset, one.line.decode(errors="replace"), one.is_cut) for one in found.found
+    ]
+    return LogSearch(matches, found.next_offset, size, found.is_end)
+
+
+def _match(one: log_search.Match) -> LogMatch:
+    return LogMatch(one.offset, one.line_offset, one.line.decode(errors="replace"), one.is_cut)
+
+
+@contextmanager
+def _turn(user: User) -> Iterator[None]:
+    """Let each user search once at a time in this process, and so many users together: each takes a core."""
+    with _turns:
+        if user.pk in _searching or len(_searching) >= SEARCHES_AT_ONCE:
+            raise TooManySearches(_("another search of yours, or of many others, is under way; try again in a second"))
+        _searching.add(user.pk)
+    try:
+        yield
+    finally:
+        with _turns:
+            _searching.discard(user.pk)
+
+
+_turns = threading.Lock()
+_searching: set[Any] = set()
+
+
+def _must_be_here(part: rows.Part) -> None:
     removed = rows.PartLog.objects.filter(part=part, gone_at__isnull=False).values_list("gone_at", flat=True).first()
     if removed:
         detail = _("this log was removed on {day}: it was old, or its project had too many bytes of logs")
         raise LogGone(detail.format(day=removed.date().isoformat()))
-    return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
+
+
+def _lost() -> LogGone:
+    return LogGone(_("the bytes of this log are not in the storage any more"))
+
+
+def _check_stream(query: StreamOf) -> None:
+    if query.stream not in {"out", "err", "both"}:
+        raise Unanswerable(_("stream must be out, err or both"))
+    if query.rank < 0:
+        raise Unanswerable(_("rank must be 0 or more"))
 
 
 def _check(query: LogQuery) -> None:
-    if query.stream not in {"out", "err", "both"}:
-        raise Unanswerable(_("stream must be out, err or both"))
+    _check_stream(query)
     if not 1 <= query.limit <= MOST_BYTES:
         raise Unanswerable(_("limit must be a number of bytes from 1 to {most:,}").format(most=MOST_BYTES))
     if query.tail is not None and not 0 <= query.tail <= MOST_LINES:
         raise Unanswerable(_("tail must be a number of lines from 0 to {most:,}").format(most=MOST_LINES))
-    if (query.offset or 0) < 0 or query.rank < 0:
-        raise Unanswerable(_("offset and rank must be 0 or more"))
+    if (query.offset or 0) < 0:
+        raise Unanswerable(_("offset must be 0 or more"))
 
 
-def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
+def _part(job: rows.Job, query: StreamOf) -> rows.Part | None:
     """The part whose log is asked for; None where the stage has not been tried yet. Raises 404 for a wrong name."""
     attempts = rows.Attempt.objects.filter(stage__job=job)
     if query.stage:
@@ -129,5 +247,5 @@ def read(part: rows.Part, query: LogQuery) -> tuple[bytes, int, int]:
         begin = min(query.offset or 0, size)
         content = logs.read(part, query.stream, begin, query.limit)
     except logs.LogLost:
-        raise LogGone(_("the bytes of this log are not in the storage any more")) from None
+        raise _lost() from None
     return content, begin + len(content), size

@@ -16,7 +16,7 @@ import msgspec
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.jobs.clauses import HIDDEN, HIDDEN_SEVERAL
+from controlplane.clauses import HIDDEN, HIDDEN_SEVERAL
 from controlplane.jobs.models import Job
 
 _NUMBER: Final = re.compile(rb"#([0-9]{1,18})(/?)")

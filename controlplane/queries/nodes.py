@@ -24,6 +24,7 @@ from controlplane.natural import natural_key
 from controlplane.pools.isolation import is_below
 from controlplane.pools.models import Pool
 from controlplane.queries import devices, hosts, maintenance, survivors
+from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.devices import Device
 from controlplane.queries.maintenance import MaintenanceWindow
 from controlplane.queries.reading import Representation, listed, seen
@@ -43,6 +44,7 @@ class Node(msgspec.Struct, frozen=True):
     name: str
     state: NodeState
     reason: str
+    reason_said: list[Clause]
     pools: list[str]
     simulated: bool
     runs_as: str
@@ -57,6 +59,7 @@ class Node(msgspec.Struct, frozen=True):
     last_report_at: datetime | None
     conditions: dict[str, Any]
     alarms: list[str]
+    alarms_said: list[list[Clause]]
     labels: dict[str, str]
     maintenance: list[MaintenanceWindow]
     devices: list[Device]
@@ -86,6 +89,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             name=node.name,
             state=NodeState(node.state),
             reason=node.reason,
+            reason_said=clauses(node.reason_said),
             pools=sorted((pool.name for pool in node.pools.all()), key=natural_key),
             simulated=node.simulated,
             runs_as=node.runs_as,
@@ -99,7 +103,8 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             memory_bytes=node.memory_bytes,
             last_report_at=node.last_report_at,
             conditions=node.conditions,
-            alarms=wrong.get(node.name, []),
+            alarms=[alarm.text for alarm in wrong.get(node.name, ())],
+            alarms_said=[clauses(alarm.said) for alarm in wrong.get(node.name, ())],
             labels=node.labels,
             maintenance=maintenance.shown(windows[node.name]),
             devices=by_node[node.name],

@@ -14,6 +14,7 @@ from django_filters import FilterSet
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
+from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unseen
 from controlplane.simulations import models as rows
@@ -23,7 +24,7 @@ from controlplane.storage import BytesLost
 
 class Simulation(msgspec.Struct, frozen=True):
     """A simulation as it stands. ``phase`` is WAITING, RUNNING, DONE, FAILED or CANCELLED; ``progress`` is from 0 to 1.
-    ``fault`` says why it failed."""
+    ``fault`` says why it failed; ``doing_said`` and ``fault_said`` are the clauses of ``doing`` and ``fault``."""
 
     id: int
     name: str
@@ -32,7 +33,9 @@ class Simulation(msgspec.Struct, frozen=True):
     phase: str
     progress: float
     doing: str
+    doing_said: list[Clause]
     fault: str
+    fault_said: list[Clause]
     profiles: list[str]
     loads: list[float]
     seeds: list[int]
@@ -97,7 +100,9 @@ def _shown(row: rows.Simulation) -> Simulation:
         phase=row.phase,
         progress=row.progress,
         doing=row.doing,
+        doing_said=clauses(row.doing_said),
         fault=row.fault,
+        fault_said=clauses(row.fault_said),
         profiles=list(row.scenario.get("profiles") or []),
         loads=list(row.scenario.get("loads") or [1.0]),
         seeds=list(row.scenario.get("seeds") or [0]),

@@ -9,7 +9,9 @@ from typing import Final
 
 from django.db import DatabaseError
 
+from controlplane.clauses import Told, of_engine
 from controlplane.fleet import alarms
+from scheduler.core.model.clauses import say
 from scheduler.core.model.types import Snapshot
 from scheduler.core.planning.aside import Aside
 
@@ -19,26 +21,25 @@ log = logging.getLogger(__name__)
 AGAIN_S: Final = 10.0
 KINDS: Final = (alarms.NODE, alarms.STAGE, alarms.POOL, alarms.PROFILE, alarms.CYCLE)
 
-Found = Mapping[str, Mapping[str, str]]
+Found = Mapping[str, Mapping[str, Told]]
 
 
 class CycleAlarms:
     """Writes alarms only when they change. Keep one per process."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[dict[str, str], float]] = {}
+        self._told: dict[str, tuple[dict[str, Told], float]] = {}
 
     def of(self, snapshot: Snapshot, rows: Found, plan: Aside) -> None:
         """Raise alarms for unusable rows and for nodes, stages and pools that could not be planned."""
         nodes = {node.id: node.name for node in snapshot.nodes} if plan.nodes else {}
         found = {kind: dict(told) for kind, told in rows.items()}
-        found.setdefault(alarms.NODE, {}).update(
-            {nodes.get(i, i): f"it cannot be planned: {plan.nodes[i]}" for i in plan.nodes}
-        )
-        found.setdefault(alarms.STAGE, {}).update(
-            {plan.names[i]: f"it cannot be planned: {why}" for i, why in plan.stages.items()}
-        )
-        found.setdefault(alarms.POOL, {}).update({i: f"it cannot be planned: {why}" for i, why in plan.pools.items()})
+        for kind, faults in (
+            (alarms.NODE, {nodes.get(i, i): said for i, said in plan.nodes.items()}),
+            (alarms.STAGE, {plan.names[i]: said for i, said in plan.stages.items()}),
+            (alarms.POOL, plan.pools),
+        ):
+            found.setdefault(kind, {}).update({name: of_engine(say(said), said) for name, said in faults.items()})
         self.tell(found | {alarms.CYCLE: {}})
 
     def tell(self, found: Found) -> None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from django.db import DatabaseError, DataError, IntegrityError, transaction
 
 from controlplane import changes
+from controlplane.clauses import Told, clause, of_engine, of_error, told
 from controlplane.jobs import service
-from controlplane.jobs.clauses import Told, clause, of_engine, told
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
 from scheduler.core.model.lifecycle import StageEvent as What
@@ -25,7 +25,7 @@ from scheduler.core.resources.speed import speed_of
 log = logging.getLogger(__name__)
 
 
-def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str] | None = None) -> Applied:
+def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, Told] | None = None) -> Applied:
     """Apply a plan in one transaction; a gang is placed whole or not at all.
 
     Starts and stops whose rows are invalid are skipped and reported in ``faults`` by stage name.
@@ -47,7 +47,7 @@ def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str
 
 
 @contextmanager
-def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[None]:
+def _alone(who: str, faults: dict[str, Told], *, carefully: bool) -> Iterator[None]:
     """Run the block in a savepoint if ``carefully``: a failure is rolled back and noted in ``faults``, others go on.
 
     Otherwise there is no savepoint, and a database error ends the whole transaction.
@@ -60,15 +60,15 @@ def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[Non
             yield
     except (IntegrityError, DataError) as error:
         if isinstance(error, DataError):
-            faults[who] = f"{type(error).__name__}: {error}"
+            faults[who] = of_error(error)
     except DatabaseError:
         raise
     except Exception as error:  # noqa: BLE001  it is told
-        faults[who] = f"{type(error).__name__}: {error}"
+        faults[who] = of_error(error)
 
 
 def _apply(
-    snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, str] | None = None
+    snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, Told] | None = None
 ) -> Applied:
     faults = {} if faults is None else faults
     stages = {stage.id: stage for stage in snapshot.waiting}

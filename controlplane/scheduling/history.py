@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import connection
 
+from controlplane.clauses import Told, clause, of_error, told
 from scheduler.core.model.types import Estimate
 from scheduler.predict import speeds
 from scheduler.predict.durations import Durations
@@ -77,7 +78,7 @@ class History:
         # For the newest predicted stages of each pool: whether they ended by their P90.
         self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
         # Finished stages with invalid rows: name to reason.
-        self.aside: dict[str, str] = {}
+        self.aside: dict[str, Told] = {}
 
     @property
     def held(self) -> dict[str, tuple[int, int]]:
@@ -136,7 +137,7 @@ class History:
                         self._within[pool].append(one.work_s <= upper_s + 1.0)
                     self._newest_at = max(self._newest_at, one.ended_at)
             except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
-                self.aside[f"{row[3]}/{row[4]}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
+                self.aside[f"{row[3]}/{row[4]}"] = _unlearned(error)
         found = speeds.settled(self._speeds, speeds.speeds(self._finished.values()))
         if found != self._speeds:
             # Work is measured in seconds at speed 1, so changed speeds require relearning everything.
@@ -146,7 +147,7 @@ class History:
             try:
                 self._durations.learn(replace(one, speed=self._speeds.get((one.kind, one.model), one.speed)))
             except Exception as error:  # noqa: BLE001
-                self.aside[f"{one.project}/{one.name}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
+                self.aside[f"{one.project}/{one.name}"] = _unlearned(error)
         for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]
@@ -215,3 +216,7 @@ def _resources(request: Mapping[str, Any]) -> str:
     ways = [[(ask["kind"], ask["count"], ask["milli"], ask.get("model", "")) for ask in way["asks"]]
             for way in request["alternatives"]]  # fmt: skip
     return f"{request['nodes']} {ways}"
+
+
+def _unlearned(error: Exception) -> Told:
+    return told(clause("NothingLearned", fault=of_error(error)))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
+from controlplane.clauses import clause, of_error, told
 from controlplane.fleet import alarms
 from controlplane.scheduling.alarms import CycleAlarms
 from controlplane.scheduling.recorder import recorder
@@ -86,7 +87,7 @@ def cycle() -> None:
             except DatabaseError:
                 raise  # it is away or busy, which other places tell
             except Exception as error:
-                _alarms.tell({alarms.CYCLE: {"scheduler": f"no cycle comes through: {type(error).__name__}: {error}"}})
+                _alarms.tell({alarms.CYCLE: {"scheduler": told(clause("NoCycle", fault=of_error(error)))}})
                 raise
             finally:
                 _last_s = time.perf_counter() - began

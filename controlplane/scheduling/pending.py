@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controlplane.clauses import Told, clause, of_error, told
 from controlplane.fleet.world import parsed
 from controlplane.jobs import demand
 from controlplane.scheduling import data_locality
@@ -74,7 +75,7 @@ class PendingStages:
         # Stages whose prediction is older than the newest history.
         self._outdated: OrderedDict[uuid.UUID, None] = OrderedDict()
         # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
-        self._bad: dict[uuid.UUID, tuple[str, str, int]] = {}
+        self._bad: dict[uuid.UUID, tuple[str, Told, int]] = {}
 
     @property
     def ids(self) -> Collection[uuid.UUID]:
@@ -82,7 +83,7 @@ class PendingStages:
         return self._stages.keys()
 
     @property
-    def aside(self) -> dict[str, str]:
+    def aside(self) -> dict[str, Told]:
         """Stages whose rows are invalid: display name to reason."""
         return {name: why for name, why, _number in self._bad.values()}
 
@@ -166,7 +167,7 @@ class PendingStages:
         for i, *_, request in rows:
             if i not in self._known.requests:
                 self._known.requests[i] = parsed(request)
-        faults: dict[str, str] = {}
+        faults: dict[str, Told] = {}
         reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]], faults)
         sizes = data_locality.sizes({digest for read in reads.values() for digest in read})
         self._known.receive({row[0]: row[-2] for row in rows})
@@ -176,7 +177,7 @@ class PendingStages:
                 stage = self._stage(row, now)
             except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
                 self._forget(i)
-                self._bad[i] = (named, f"{type(error).__name__}: {error}", row[2])
+                self._bad[i] = (named, of_error(error), row[2])
                 continue
             if read := reads.get(i):
                 known = tuple((digest, sizes[digest]) for digest in read if digest in sizes)
@@ -219,7 +220,7 @@ class PendingStages:
         return again
 
     @staticmethod
-    def _reads(rows: list[Any], faults: dict[str, str]) -> dict[uuid.UUID, tuple[str, ...]]:
+    def _reads(rows: list[Any], faults: dict[str, Told]) -> dict[uuid.UUID, tuple[str, ...]]:
         """Return the input digests by stage; stages whose inputs are invalid are noted in ``faults``."""
         try:
             return data_locality.read_by([row[0] for row in rows])
@@ -229,7 +230,7 @@ class PendingStages:
                 try:
                     found |= data_locality.read_by([row[0]])
                 except Exception as error:  # noqa: BLE001  it is told
-                    faults[f"#{row[2]} {row[3]}"] = f"its inputs: {type(error).__name__}: {error}"
+                    faults[f"#{row[2]} {row[3]}"] = told(clause("InputsUnusable", fault=of_error(error)))
             return found
 
     def _stage(self, row: Any, now: float) -> Stage:

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db import OperationalError, close_old_connections, transaction
 
 from controlplane import changes
+from controlplane.clauses import Told, clause, of_error, told
 from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
@@ -84,14 +85,14 @@ class Recorder:
             fresh = [
                 (one, dict(self._counts.most_common())) for one in noted if self._is_news(one) and not one.is_between
             ]
-            faults: dict[str, str] = {}
+            faults: dict[str, Told] = {}
             rows = self._rows(fresh, faults)
             if faults or self._failed:
                 alarms.raised(alarms.RECORD, faults)
             self._failed = bool(faults)
         return rows
 
-    def _rows(self, fresh: list[tuple[Noted, dict[str, int]]], faults: dict[str, str]) -> list[Decision]:
+    def _rows(self, fresh: list[tuple[Noted, dict[str, int]]], faults: dict[str, Told]) -> list[Decision]:
         """Write these outcomes with their counts by reason; a failing one is noted in ``faults`` and skipped."""
         if not fresh:
             return []
@@ -109,12 +110,12 @@ class Recorder:
                     with transaction.atomic():
                         pairs += [(one, row) for row in Decision.objects.bulk_create([_row(one, counts)])]
                 except Exception as error:  # noqa: BLE001  it is told
-                    faults["decision"] = f"a decision has no row: {type(error).__name__}: {error}"
+                    faults["decision"] = told(clause("DecisionUnwritten", fault=of_error(error)))
         for one, row in pairs:
             try:
                 self._keep(one, row)
             except Exception as error:  # noqa: BLE001  it is told
-                faults["record"] = f"decision {row.pk} has a row but no record: {type(error).__name__}: {error}"
+                faults["record"] = told(clause("DecisionUnrecorded", decision=row.pk, fault=of_error(error)))
         return [row for _, row in pairs]
 
     def _work(self) -> None:

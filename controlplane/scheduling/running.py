@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from controlplane.clauses import Told, of_error
 from controlplane.fleet.world import parsed
 from controlplane.jobs import demand
 from controlplane.scheduling.history import History
@@ -64,11 +65,11 @@ class RunningStages:
         # Elastic stages, which change with time alone: learned scaling, nodes given back today.
         self._elastic: set[uuid.UUID] = set()
         # Invalid rows by stage id: display name and reason.
-        self._bad: dict[uuid.UUID, tuple[str, str]] = {}
+        self._bad: dict[uuid.UUID, tuple[str, Told]] = {}
         self._circles: frozenset[str] = frozenset()
 
     @property
-    def aside(self) -> dict[str, str]:
+    def aside(self) -> dict[str, Told]:
         """Stages whose rows are invalid (only their claims are used): display name to reason."""
         return dict(self._bad.values())
 
@@ -143,7 +144,7 @@ class RunningStages:
         try:
             return self._one(row, ranks, now, bound)
         except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
-            self._bad[row[0]] = (f"#{row[2]} {row[3]}", f"{type(error).__name__}: {error}")
+            self._bad[row[0]] = (f"#{row[2]} {row[3]}", of_error(error))
             return Running(**_held(row, ranks), estimate=self._history.as_estimate({}), preemptible=False)
 
     def _one(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]) -> Running:

@@ -8,11 +8,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import connection
 
+from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool
 from scheduler.core.model.clauses import plain
+from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Plan
 from scheduler.decisions import difference, log, replay
 from scheduler.decisions.log import Record
@@ -31,12 +33,13 @@ def think_beside(decision_id: int) -> Shadow | None:
     record = log.find(settings.DECISIONS, decision_id)
     if record is None:
         return None
-    others, unknown = {}, {}
+    others: dict[str, Profile] = {}
+    unknown: dict[str, Told] = {}
     for pool, name in beside.items():
         try:
             others[pool] = profiles.named(name)
         except ValueError as error:
-            unknown[pool] = f"nothing thinks beside its profile: {error}"
+            unknown[pool] = told(clause("ShadowUnusable", profile=name, fault=verbatim(str(error))))
     alarms.raised(alarms.SHADOW, unknown)
     began = time.perf_counter()
     plan = replay.under(record, replay.profiles_of(record) | others)

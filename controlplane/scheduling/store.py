@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import connection
 
+from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.world import parsed
 from controlplane.pools.profiles import built, last_good, named
@@ -74,7 +75,7 @@ class LiveStore:
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
-        self.aside: dict[str, dict[str, str]] = {}
+        self.aside: dict[str, dict[str, Told]] = {}
 
     @uncollected()
     def load(self, now: float) -> Snapshot:
@@ -160,7 +161,7 @@ class LiveStore:
         # Where all are the given ones, the next look tells by the tuple alone that nothing changed.
         self._nodes = nodes if all(map(is_, kept, nodes)) else kept
 
-    def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, Told]:
         """Choose the deciding profile of each pool; return faults by pool name.
 
         If the configured profile is unusable, the one that decided last stays; if this process knows none, the last
@@ -170,17 +171,20 @@ class LiveStore:
         for pool in pools:
             name, profile = pool["name"], pool["profile"]
             version = profile if profile in PROFILES else f"{profile}@{pool['number']}"
-            fault = f"there is no profile {profile}"
+            fault: ValueError | None = None
             try:
                 if profile in PROFILES:
                     chosen[name] = named(profile)
                 elif pool["number"] is not None:
                     chosen[name] = built(version, pool["spec"])
             except ValueError as error:
-                fault = f"its profile {version} cannot be used: {error}"
+                fault = error
             if name not in chosen:
                 chosen[name] = self._deciding.get(name) or last_good(profile) or named(DEFAULT)
-                wrong[name] = f"{fault}; {chosen[name].name} decides instead"
+                other = chosen[name].name
+                missing = clause("ProfileMissing", profile=profile, other=other)
+                unusable = clause("ProfileUnusable", profile=version, fault=verbatim(str(fault)), other=other)
+                wrong[name] = told(unusable if fault else missing)
         self._deciding = chosen
         return wrong
 

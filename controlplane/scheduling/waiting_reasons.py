@@ -19,6 +19,7 @@ import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
+from controlplane.clauses import Told, clause, of_error, told, verbatim
 from controlplane.jobs import basis
 from controlplane.scheduling.durations import DurationForecast, Held
 from scheduler.core.model.reasons import CATALOGUE, sentence
@@ -141,7 +142,7 @@ class WaitingReasons:
         now: float,
         stages: Mapping[str, Stage],
         held: Held,
-        faults: dict[str, str] | None = None,
+        faults: dict[str, Told] | None = None,
     ) -> None:
         """Write what the cycle says of the evaluated ``stages``, where it changed.
 
@@ -162,7 +163,7 @@ class WaitingReasons:
             try:
                 row = _row(wait, names, stages[wait.stage], lengths, told)
             except Exception as error:  # noqa: BLE001  what cannot be said of one stage keeps nobody from the others
-                faults[_named(stages[wait.stage])] = f"why it waits cannot be written: {type(error).__name__}: {error}"
+                faults[_named(stages[wait.stage])] = _unwritten(of_error(error))
                 self._failing.add(wait.stage)
                 continue
             self._failing.discard(wait.stage)
@@ -197,7 +198,9 @@ class WaitingReasons:
         return known[2], known[3]
 
     @staticmethod
-    def _send(news: Sequence[tuple[str, ...]], now: float, stages: Mapping[str, Stage], faults: dict[str, str]) -> None:
+    def _send(
+        news: Sequence[tuple[str, ...]], now: float, stages: Mapping[str, Stage], faults: dict[str, Told]
+    ) -> None:
         """Write the rows (one by one if the batch fails) and announce the jobs as changed."""
         try:
             _write(news, now)
@@ -206,7 +209,7 @@ class WaitingReasons:
                 try:
                     _write([row], now)
                 except (DataError, IntegrityError) as error:
-                    faults[_named(stages[row[0]])] = f"why it waits cannot be written: {error}"
+                    faults[_named(stages[row[0]])] = _unwritten(verbatim(str(error)))
         keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
         changes.announce("jobs", "timeline", *keys)
 
@@ -328,3 +331,7 @@ def _urgent(wait: Wait) -> Any:
         wait.reasons[0].code if wait.reasons else "",
         planned and (round(planned.start_at), planned.placement),
     )
+
+
+def _unwritten(fault: Told) -> Told:
+    return told(clause("ReasonUnwritten", fault=fault))

@@ -29,6 +29,7 @@ OPEN = (SimulationPhase.WAITING, SimulationPhase.RUNNING)
 class Simulation(models.Model):
     """One scenario of one user, lived through by a process of its own.
 
+    ``doing_said`` and ``fault_said`` are the clauses of ``doing`` and ``fault`` (see :mod:`controlplane.clauses`).
     ``seen_at`` is when that process last showed that it lives; ``stopping`` tells it to end. The text of its trace and
     its result lie in the storage ``simulations``: ``trace`` and ``result`` are their names there, empty where there is
     none, with their sizes and digests.
@@ -41,7 +42,9 @@ class Simulation(models.Model):
     phase = models.CharField(max_length=12, choices=SimulationPhase, default=SimulationPhase.WAITING)
     progress = models.FloatField(default=0.0)
     doing = models.CharField(max_length=200, blank=True)
+    doing_said = models.JSONField(default=list, db_default=[])
     fault = models.TextField(blank=True)
+    fault_said = models.JSONField(default=list, db_default=[])
     trace = models.CharField(max_length=100, blank=True)
     trace_bytes = models.BigIntegerField(default=0)
     trace_sha256 = models.CharField(max_length=64, blank=True)

@@ -25,6 +25,7 @@ from controlplane import changes, storage
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
+from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 LIMITS = ScenarioLimits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
 LONGEST_S = 900.0
+NO_FAULT = Told()
 GONE_S = 60.0
 # Names the locks of PostgreSQL that are about simulations.
 LOCK = 0x51AB1A7E
@@ -196,7 +198,7 @@ def ask_to_run(simulation_id: int) -> None:
     try:
         tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
-        end(simulation_id, SimulationPhase.FAILED, "it could not be started: the message broker does not answer")
+        end(simulation_id, SimulationPhase.FAILED, told(clause("BrokerSilent")))
 
 
 def run(simulation_id: int) -> None:
@@ -207,7 +209,7 @@ def run(simulation_id: int) -> None:
     try:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
-        end(simulation_id, SimulationPhase.FAILED, f"its process could not be started: {error}")
+        end(simulation_id, SimulationPhase.FAILED, told(clause("NotStarted", fault=verbatim(str(error)))))
         return
     if not connection.in_atomic_block:
         connection.close()  # for the minutes that it takes
@@ -217,7 +219,7 @@ def run(simulation_id: int) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     # Where it could not say so itself.
-    end(simulation_id, SimulationPhase.FAILED, f"its process ended with status {process.returncode}")
+    end(simulation_id, SimulationPhase.FAILED, told(clause("ProcessEnded", status=process.returncode)))
 
 
 @contextlib.contextmanager
@@ -243,9 +245,9 @@ def cancel(simulation: Simulation) -> None:
     changes.announce("simulations")
 
 
-def end(simulation_id: int, phase: SimulationPhase, fault: str = "", result: Any = None) -> bool:
+def end(simulation_id: int, phase: SimulationPhase, fault: Told = NO_FAULT, result: Any = None) -> bool:
     """Writes down how it ended, once; False where that was written before."""
-    fields: dict[str, Any] = {"phase": phase, "fault": fault, "ended_at": timezone.now()}
+    fields: dict[str, Any] = {"phase": phase, "fault": fault.text, "fault_said": fault.said, "ended_at": timezone.now()}
     if phase == SimulationPhase.DONE:
         content, name = json.dumps(result, separators=(",", ":")).encode(), _name("result")
         digest = storage.keep("simulations", name, content)
@@ -261,4 +263,4 @@ def settle_lost() -> None:
     """Gives up those whose process has not been seen for a while."""
     since = timezone.now() - timedelta(seconds=GONE_S)
     for row in Simulation.objects.filter(phase__in=OPEN, seen_at__lt=since).only("pk"):
-        end(row.pk, SimulationPhase.FAILED, "its process is gone")
+        end(row.pk, SimulationPhase.FAILED, told(clause("ProcessGone")))

@@ -34,6 +34,7 @@ def run(simulation_id: int) -> None:
     from django.utils import timezone
 
     from controlplane import changes
+    from controlplane.clauses import clause, of_error, told
     from controlplane.simulations import service
     from controlplane.simulations.models import Simulation, SimulationPhase
     from scheduler.scenario import report
@@ -53,8 +54,10 @@ def run(simulation_id: int) -> None:
             return
         told_at = time.monotonic()
         share = (number + done / max(total, 1)) / len(scenario.cells)
-        doing = f"{cell.profile} x{cell.load:g}, seed {cell.seed}: {done:,} / {total:,}"
-        Simulation.objects.filter(pk=row.pk).update(progress=round(share, 4), doing=doing[:200])
+        of = {"profile": cell.profile, "load": f"{cell.load:g}", "seed": cell.seed}
+        doing = told(clause("Cell", done=f"{done:,}", total=f"{total:,}", **of))
+        fields = {"progress": round(share, 4), "doing": doing.text[:200], "doing_said": doing.said}
+        Simulation.objects.filter(pk=row.pk).update(**fields)
         changes.announce("simulations")
 
     try:
@@ -62,7 +65,7 @@ def run(simulation_id: int) -> None:
         result = report.live(scenario, progress)
         service.end(row.pk, SimulationPhase.DONE, result=result)
     except Exception as error:  # whatever it is, its owner has to hear of it
-        service.end(row.pk, SimulationPhase.FAILED, f"{type(error).__name__}: {error}")
+        service.end(row.pk, SimulationPhase.FAILED, of_error(error))
         raise
 
 
@@ -71,6 +74,7 @@ def _watch(simulation_id: int, parent: int) -> None:
     from django.db import close_old_connections
     from django.utils import timezone
 
+    from controlplane.clauses import clause, told
     from controlplane.simulations import service
     from controlplane.simulations.models import Simulation, SimulationPhase
 
@@ -86,12 +90,11 @@ def _watch(simulation_id: int, parent: int) -> None:
                 service.end(simulation_id, SimulationPhase.CANCELLED)
                 os._exit(0)
             if time.monotonic() - began > service.LONGEST_S:
-                service.end(
-                    simulation_id, SimulationPhase.FAILED, f"it took longer than {service.LONGEST_S / 60:.0f} minutes"
-                )
+                late = told(clause("TookTooLong", minutes=round(service.LONGEST_S / 60)))
+                service.end(simulation_id, SimulationPhase.FAILED, late)
                 os._exit(0)
             if os.getppid() != parent:
-                service.end(simulation_id, SimulationPhase.FAILED, "the server that ran it was stopped")
+                service.end(simulation_id, SimulationPhase.FAILED, told(clause("ServerStopped")))
                 os._exit(0)
         except Exception:  # noqa: BLE001  a database that is away for a moment is no reason to lose the work
             close_old_connections()

@@ -13,8 +13,8 @@ from django.utils import timezone
 from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
+from controlplane.clauses import clause, of_engine, told
 from controlplane.jobs import service
-from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
 from controlplane.pools import profiles
 from controlplane.scheduling.store import LiveStore

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces import Arrival, Trace, generic
 
@@ -53,7 +54,7 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
                 limit_s=float(math.ceil(duration * dice.choice((1.2, 2.0, 4.0)) / 600) * 600),
             )
         )
-    return Trace(tuple(found), ("made up: no trace of a real cluster",))
+    return Trace(tuple(found), ((clause("MadeUp"),),))
 
 
 def _widths(value: Any) -> dict[float, float]:

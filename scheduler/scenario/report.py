@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from scheduler.core.model.clauses import plain
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Running
 from scheduler.scenario.scenario import Cell, Scenario, scaled
@@ -55,6 +56,7 @@ def live(scenario: Scenario, progress: Progress | None = None) -> dict[str, Any]
         "devices": scenario.devices,
         "nodes": len(scenario.nodes),
         "notes": list(scenario.trace.notes),
+        "notes_said": [plain(note) for note in scenario.trace.said],
         "left_out": scenario.trace.left_out,
         "cells": cells,
         "summary": summary(cells),

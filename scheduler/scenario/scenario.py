@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from scheduler import profiles
+from scheduler.core.model.clauses import clause
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.sentences import _, said
 from scheduler.core.model.types import Node
@@ -226,7 +227,8 @@ def _trace(body: Any, beside: Path | None, limits: ScenarioLimits) -> Trace:
         raise ScenarioError("trace", said(error)) from None
     if asked.get("first"):
         most = int(_number(asked, "trace", "first", 1, 1e9, 1))
-        found = Trace(found.arrivals[:most], (*found.notes, f"the first {most:,} stages of the trace"), found.left_out)
+        first = (clause("FirstOfTrace", count=most),)
+        found = Trace(found.arrivals[:most], (*found.said, first), found.left_out)
     if not len(found):
         raise ScenarioError("trace", _("holds no stage that can run"))
     if len(found) > limits.arrivals:

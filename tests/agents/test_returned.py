@@ -206,7 +206,7 @@ def test_without_a_measurement_before_the_start_nothing_is_claimed(tmp_path: Pat
     returns.note([sample(40 * GIB)], {}, 11.0)
     (found,) = judged(returns, tmp_path)
     assert (found.left_bytes, found.is_back) == (40 * GIB, None)
-    assert waits_for([found]) == ""
+    assert waits_for([found]) is None
     returns.keep([found])
     assert returns.quarantined() == []
 

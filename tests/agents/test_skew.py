@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.link.server import Channel, Server
-from agents.link.skew import NOTED_FROM_S, sentence, skew_s
+from agents.link.skew import NOTED_FROM_S, note, skew_s
 
 
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
 def test_whatever_a_date_holds_is_a_number_or_nothing(date: str, now: float) -> None:
     found = skew_s(date, now)
-    assert found is None or isinstance(sentence(found), str)
+    assert note(found) is None or isinstance(note(found), str)
 
 
 @given(st.integers(0, 4_000_000_000), st.integers(-100_000, 100_000))
@@ -26,7 +26,7 @@ def test_it_is_the_difference_of_both_clocks(now: int, ahead_s: int) -> None:
     if now - ahead_s < 0:
         return
     assert skew_s(formatdate(now - ahead_s, usegmt=True), now) == ahead_s
-    assert bool(sentence(float(ahead_s))) is (abs(ahead_s) >= NOTED_FROM_S)
+    assert bool(note(float(ahead_s))) is (abs(ahead_s) >= NOTED_FROM_S)
 
 
 @pytest.mark.parametrize("behind_s", [0, 3600])
@@ -46,6 +46,4 @@ def test_a_channel_knows_it_from_a_real_answer(behind_s: int) -> None:
         channel = Channel(Server(f"http://127.0.0.1:{server.server_address[1]}"))
         channel.call("GET", "/")
         channel.close()
-    assert sentence(channel.skew_s) == (
-        f"its clock is about {behind_s} s behind the control plane's" if behind_s else ""
-    )
+    assert note(channel.skew_s) == (f"its clock is about {behind_s} s behind the control plane's" if behind_s else None)

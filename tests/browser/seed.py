@@ -20,11 +20,12 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from agents import ends
+from agents.notes import NoteText
 from agents.protocol import Phase
 from controlplane.accounts.models import Member, Project, User
+from controlplane.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import logs, service
-from controlplane.jobs.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.jobs.curves import Curve
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, Part, Stage
 from controlplane.pools import profiles as own
@@ -459,6 +460,10 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     return yard
 
 
+def _ended(*said: ends.Clause) -> Told:
+    return of_agent(ends.say(said), said)
+
+
 def _why_here(node_names: Sequence[str], devices: int, lasts_s: float) -> Told:
     """What the engine says of such a place."""
     accelerator, cpu = SHAPES[node_names[0][0]].accelerator, SHAPES[node_names[0][0]].cpu
@@ -533,7 +538,7 @@ def _history(yard: Yard) -> None:
         yard.submit(key, user, start + 300, _one(key, count=devices, model=SHAPES[node[0]].accelerator[2]))  # type: ignore[index]
         yard.attempt(key, _only(yard, key), [node], devices, start, end, exit_code=0)
         yard.finish(key, "COMPLETED")
-    out_of_memory = of_agent(ends.told(ends.clause("MemoryOver", used_bytes=65 << 30, asked_bytes=64 << 30)))
+    out_of_memory = _ended(ends.clause("MemoryOver", used_bytes=65 << 30, asked_bytes=64 << 30))
     yard.submit("clip-ft", "chen.yu", 15_000, _one("clip-ft", count=4, model="H100"))
     yard.attempt(
         "clip-ft",
@@ -623,7 +628,7 @@ def _running(yard: Yard) -> None:
             "train",
             told(
                 clause("EndedAfter", stage="train", cause="PREEMPTED", ran_s=1_896),
-                clause("Detail", detail=of_agent(ends.told(ends.clause("Signal", signal="SIGTERM")))),
+                clause("Detail", detail=_ended(ends.clause("Signal", signal="SIGTERM"))),
                 clause("Then", what=of_engine(verdict.why, verdict.said)),
             ),
         ),
@@ -722,14 +727,17 @@ def _waiting(yard: Yard) -> None:
     yard.wait("hostile", _only(yard, "hostile"), "PendingEvaluation", "not yet looked at")
 
 
+def _noted(*said: ends.Clause) -> Told:
+    note = NoteText(*said)
+    return of_agent(str(note), note.said)
+
+
 def _trouble(yard: Yard) -> None:
-    Device.objects.filter(uuid="a02-gpu5").update(
-        health="UNHEALTHY", health_reason="uncorrectable memory error, since 12:51"
-    )
-    Device.objects.filter(uuid="a02-gpu6").update(
-        health="DEGRADED", health_reason="its PCIe link runs at x8 of x16: reseat the card or look at the riser"
-    )
+    for card, health, why in (
+        ("a02-gpu5", "UNHEALTHY", _noted(ends.clause("EccUncorrected", count=3))),
+        ("a02-gpu6", "DEGRADED", _noted(ends.clause("PcieWidth", lanes=8, most=16))),
+    ):
+        Device.objects.filter(uuid=card).update(health=health, health_reason=why.text, health_said=why.said)
     Node.objects.filter(name="c01").update(state="DRAINING", reason="firmware 2.11, ticket 4182")
-    Node.objects.filter(name="n02").update(
-        conditions={"notes": ["the file system at /var (894 GiB) has less than 3% left"]}
-    )
+    full = _noted(ends.clause("NearlyFull", mount="/var", size_gib=894, percent=3))
+    Node.objects.filter(name="n02").update(conditions={"notes": [full.text], "notes_said": [full.said]})

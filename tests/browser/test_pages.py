@@ -310,6 +310,31 @@ def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
     expect(page.locator(".y-log .rows")).to_contain_text("a line that is new", timeout=30_000)
 
 
+def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page: Open, site: Site) -> None:
+    number = site.number("qwen3-32b-sft")
+    site.append_to_log(
+        number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
+    )
+    page, witness = open_page(f"/jobs/{number}")
+    expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
+    page.fill("[data-log-find]", "NEEDLE")
+    expect(page.locator("[data-log-count]")).to_have_text("0 found")
+    page.click("[data-log-everywhere]")
+    expect(page.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+    expect(page.locator("[data-log-found-list] li")).to_contain_text("the needle <b>far</b> above")
+    assert page.locator("[data-log-found-list] b").count() == 0
+    page.click("[data-log-found-list] button")
+    expect(page.locator(".y-log .rows")).to_contain_text("the needle <b>far</b> above", timeout=20_000)
+    expect(page.locator(".y-log .rows mark").first).to_be_visible()
+    faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+    assert faults == []
+    page.click("[data-log-follow]")
+    expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
+    page.click("[data-log-found-stop]")
+    expect(page.locator("[data-log-found]")).to_be_hidden()
+    assert witness.complaints() == []
+
+
 def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> None:
     number = site.number("speech-tts-ft")
     page, witness = open_page(f"/jobs/{number}")

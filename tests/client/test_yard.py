@@ -322,6 +322,40 @@ def test_logs_as_json_name_their_stream(yard, server, said, as_job):
     assert [(piece["stream"], piece["text"]) for piece in found] == [("out", "hello\n"), ("err", "careful\n")]
 
 
+def searched(server, said, as_job):
+    """A server that answers a search of standard output in two stretches, and finds nothing in the other stream."""
+    streams(server, said, as_job)
+
+    def search(asked):
+        q = asked.query
+        lines = {("out", "0"): (3, "hello \x1b]0;owned\x07world"), ("out", "64"): (70, "hello again")}
+        here = lines.get((q["stream"], q["offset"]))
+        results = [{"offset": here[0], "line_offset": 0, "line": here[1], "is_cut": False}] if here else []
+        is_end = q["stream"] == "err" or q["offset"] == "64"
+        told = {"results": results, "next_offset": 64 if q["offset"] == "0" else 128, "size_bytes": 128}
+        return said(200, told | {"is_end": is_end})
+
+    server.on("GET", "/jobs/12/logs/search", search)
+
+
+def test_a_log_is_searched_by_the_server(yard, server, said, as_job):
+    searched(server, said, as_job)
+    code, out, err = yard("logs", "12", "--grep", "HELLO", "-i")
+    assert (code, out, err) == (0, "main.1.0.out:3: hello world\nmain.1.0.out:70: hello again\n", "")
+    asked = [request.query for request in server.asked if request.path.endswith("/logs/search")]
+    assert {(one["text"], one["ignore_case"]) for one in asked} == {("HELLO", "true")}
+    found = [json.loads(line) for line in yard("logs", "12", "--grep", "hello", "--json")[1].splitlines()]
+    assert [(one["stream"], one["offset"]) for one in found] == [("out", 3), ("out", 70)]
+
+
+def test_nothing_found_is_no_success_and_a_search_follows_nothing(yard, server, said, as_job):
+    searched(server, said, as_job)
+    assert yard("logs", "12", "--grep", "x", "--stream", "err")[:2] == (1, "")
+    code, _, err = yard("logs", "12", "--grep", "x", "-f")
+    assert code == 2
+    assert "--follow" in err
+
+
 def test_a_stage_that_is_not_there_is_named_with_those_that_are(yard, server, said, as_job):
     streams(server, said, as_job)
     code, _, err = yard("logs", "12", "--stage", "nope")

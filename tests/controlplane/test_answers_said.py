@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils.translation import override
 from rest_framework import exceptions
 
+from controlplane.clauses import clause, told
 from controlplane.documents import Unreadable, from_json, from_yaml
 from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
@@ -284,7 +285,8 @@ def test_too_many_simulations_and_one_that_failed(town: Town) -> None:
     for _ in range(2):
         test_simulations.posted(town)
     refused(Reader(town.owner).post("/simulations", test_simulations.SMALL), 429)
-    Simulation.objects.update(phase=SimulationPhase.FAILED, fault="its process is gone")
+    gone = told(clause("ProcessGone"))
+    Simulation.objects.update(phase=SimulationPhase.FAILED, fault=gone.text, fault_said=gone.said)
     assert "其进程已不存在" in chinese(town.owner, "/simulations")
     found = Simulation.objects.first()
     assert found is not None

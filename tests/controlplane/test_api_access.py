@@ -49,7 +49,7 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",
 OTHERS = {"device-codes", "device-codes/token", "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
           "survivors", "survivors/{id}/stop", "survivors/{id}/forget",
           "maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
-          "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
+          "jobs/{number}/logs/search", "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
           "profiles/{id}/versions", "profiles/{id}/versions/{id}/preview", "profiles/{id}/activate",
           "profiles/{id}/delete", "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from agents.protocol import Conditions, DeviceError, Link, Phase
 from controlplane.api import live
+from controlplane.clauses import HIDDEN
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
-from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from controlplane.queries import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.conf import settings as live
 
+from controlplane.clauses import HIDDEN
 from controlplane.jobs import service
-from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.retention import sweep
 from controlplane.scheduling import recorder as recording

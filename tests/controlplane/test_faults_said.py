@@ -14,9 +14,9 @@ import pytest
 from django.utils.translation import gettext, override
 
 from agents.protocol import Phase
+from controlplane.clauses import clause, told
 from controlplane.jobs import masked, service, values
 from controlplane.jobs.adjust import Unadjustable, adjust
-from controlplane.jobs.clauses import clause, told
 from controlplane.jobs.models import Attempt, Stage
 from controlplane.jobs.spec import InvalidSpec, Resolved, resolve
 from controlplane.pools.models import Pool
@@ -238,6 +238,7 @@ def test_an_adjustment_is_refused_in_chinese(town: Town) -> None:
 
 
 def test_what_the_administration_cancels_is_told_in_the_language_of_the_reader(town: Town) -> None:
+    town.machine()
     job = town.job(hold=True)
     service.cancel(job, "ada", told(clause("InAdministration")))
     assert Stage.objects.get().detail == "from the administration"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import msgspec
@@ -18,26 +20,41 @@ from django.utils.translation import override
 from agents import ends
 from agents.devices import xid
 from agents.ends import clause
-from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Link, Phase, Released, SetAside
+from agents.notes import NoteText, clauses
+from agents.protocol import (
+    Conditions,
+    DeviceError,
+    Exit,
+    FileSystem,
+    HostSample,
+    Link,
+    Phase,
+    Released,
+    SetAside,
+    noted,
+)
 from agents.supervisor import verdict
 from agents.telemetry.machine import Machine
+from controlplane.clause_templates import FAULTS
+from controlplane.clauses import TEMPLATES, Told, of_error, told
+from controlplane.clauses import clause as clause_of
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import Alarm, Node
 from controlplane.jobs import basis, record
 from controlplane.jobs.adjust import adjust
-from controlplane.jobs.clauses import clause as clause_of
-from controlplane.jobs.clauses import told
-from controlplane.jobs.models import Attempt, Decision, Job, Stage
+from controlplane.jobs.models import Attempt, Decision, Job, Part, Stage
 from controlplane.jobs.reasons import reason_text
-from controlplane.operations.invariants import INVARIANTS
-from controlplane.queries.words import trace_text
+from controlplane.operations import invariants
+from controlplane.queries.words import told_texts
 from controlplane.scheduling.recorder import Recorder
 from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
+from controlplane.simulations.models import SimulationPhase
 from controlplane.whatif import consolidation
 from scheduler.core.model.basis import Basis
+from scheduler.core.model.clauses import plain
 from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
@@ -165,8 +182,8 @@ def test_what_was_done_to_a_job_is_told(town: Town) -> None:
     attempt = Attempt.objects.get()
     adjust(attempt.id, "ada", cpu_weight=50, suspended=True, reason="夜间")
     adjust(attempt.id, "ada", cpu_weight=None, suspended=False)
-    nobody = "the memory limit was not lowered to 5 MiB: 9 MiB are in use, and a limit below would end it"
-    agent.set(stage(job, "prep"), Phase.RUNNING, spec_rev=3, notes=[nobody])
+    nobody = NoteText(clause("MemoryNotLowered", limit_bytes=5 << 20, used_bytes=9 << 20))
+    agent.set(stage(job, "prep"), Phase.RUNNING, spec_rev=3, notes=[str(nobody)], notes_said=[clauses(nobody)])
     town.owner.post(f"/jobs/{job.number}/hold", {"reason": "等一等"})
     town.owner.post(f"/jobs/{job.number}/release")
     check(
@@ -343,8 +360,8 @@ def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
     for number in (*xid.FAULTS, *xid.WARNINGS):
         known = xid.condition(number)
         assert known is not None
-        error = DeviceError("GPU-n1-0", known.code, known.sentence)
-        agent.report(conditions=Conditions(device_errors=[error], notes=notes))
+        error = DeviceError("GPU-n1-0", known.code, str(known.note), clauses(known.note))
+        agent.report(conditions=noted(Conditions(device_errors=[error]), notes))
         check(
             town.staff, f"/nodes/{agent.node.name}", f"Xid {number}：", "40 % 的时间所有任务都在等待 memory", "剩余不足"
         )
@@ -352,9 +369,8 @@ def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
     for action in range(1, 9):
         wanted = xid.recovery(action)
         assert wanted is not None
-        agent.report(
-            conditions=Conditions(device_errors=[DeviceError("GPU-n1-0", wanted.code, wanted.sentence)], notes=notes)
-        )
+        error = DeviceError("GPU-n1-0", wanted.code, str(wanted.note), clauses(wanted.note))
+        agent.report(conditions=noted(Conditions(device_errors=[error]), notes))
         check(town.staff, f"/nodes/{agent.node.name}", "其驱动要求")
     check(town.staff, "/nodes")
 
@@ -503,10 +519,11 @@ def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str
     head, noted = FAULTY[form]
     file = tmp_path / f"trace.{'jsonl' if form == 'history' else form}"
     file.write_text("\n".join([*head, *noted[::every]]) + "\n")
-    notes = FORMATS[form](file).notes
-    assert len(notes) == len(noted) // 2, notes
+    trace = FORMATS[form](file)
+    assert len(trace.notes) == len(noted) // 2, trace.notes
+    result = {"notes": trace.notes, "notes_said": [plain(note) for note in trace.said]}
     with override("zh-hans"):
-        told = [trace_text(note) for note in notes]
+        told = told_texts(result, "notes")
     assert all(re.search("[\u4e00-\u9fff]", one) for one in told), told
     assert [english_in(one) for one in told] == [[]] * len(told)
 
@@ -530,7 +547,7 @@ def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: T
     town.machine("n2")
     Node.objects.filter(name="n1").update(last_report_at=timezone.now() - timedelta(minutes=1))
     fleet.silent_nodes(30, 3600, amnesty=True)
-    fleet.drain(Node.objects.get(name="n2"), "root", "from the administration")
+    fleet.drain(Node.objects.get(name="n2"), "root", told(clause_of("InAdministration")))
     for path in ("/", "/nodes", "/nodes/n1"):
         check(town.owner, path, "UTC 起没有报告")
     check(town.owner, "/nodes/n2", "来自管理后台（root）")
@@ -556,34 +573,97 @@ def test_a_node_shows_how_its_devices_are_linked(town: Town) -> None:
     check(town.owner, "/nodes/n1", "rack=r1 · 8 Gbit/s (实测) · 负载 0.5")
 
 
-@pytest.mark.parametrize(
-    "says",
-    [
-        "device gpu-0 memory_bytes is 9223372036854775807; at most 2^50",
-        "device gpu-3 features: at most 1000000000.0",
-        "device gpu-0 features; at most 1000000000.0",
-        "device gpu-0 model is x; at most 120 long",
-        "it cannot be planned: OverflowError: node",
-        "#7 main runs here and cannot be planned: KeyError",
-        "no cycle comes through: KeyError: 'preemptible'",
-        "there is no profile of-last-year; hybrid decides instead",
-        "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50",
-        "inventory refused: hostname is x; no NUL may be in it",
-        "inventory: device GPU-1 is listed twice; the second is left out",
-        "inventory: device gpu-0 links[GPU-1] gbps is 2e+08; at most 20000; its links stay as they were",
-        "inventory refused: device gpu-0 has a link to itself; a link ends at another device, a switch or the host",
-        "measurement: device gpu-0 utilisation is 37; at most 1",
-        "report refused: this is no report: it has more than 1000000 values",
-        "report refused: this is no report: it has 9999999 bytes; at most 8388608",
-        "report refused: it is nested too deeply",
-        "a decision has no row: DataError",
-        *(f"{one.says}; broken by GPU-1, GPU-2" for one in INVARIANTS),
-    ],
-)
-def test_what_an_alarm_says_is_told_in_the_readers_language(town: Town, says: str) -> None:
+def an_alarm_of_each_code() -> Iterator[Told]:
+    """What the control plane says of a fault, with a value for each name and a fault inside where there is one."""
+    inside = told(clause_of("DeviceFieldIs", device="gpu-0", field="model", value="x", fault=told(clause_of("NoNul"))))
+    for code, template in FAULTS.items():
+        values: dict[str, Any] = {name: 7 for _, name, _, _ in Formatter().parse(template) if name}
+        for name in values.keys() & {"fault", "rule", "why"}:
+            values[name] = told(clause_of("OneFinalEvent")) if name == "rule" else inside
+        yield told(clause_of(code, **values))
+    yield invariants.INVARIANTS[0].broken_by(["GPU-1", "GPU-2"])
+    yield of_error(OverflowError("node"))
+
+
+@pytest.mark.parametrize("says", list(an_alarm_of_each_code()), ids=lambda says: str(says.said[0]["code"]))
+def test_what_an_alarm_says_is_told_in_the_readers_language(town: Town, says: Told) -> None:
     town.machine("n1")
-    kind = alarms.INVARIANT if "broken by" in says else alarms.NODE
-    alarms.raised(kind, {"n1": says})
+    alarms.raised(alarms.NODE, {"n1": says})
     page = check(town.staff, "/")
-    assert says not in page
+    if re.search("[a-z]{3}", re.sub(r"\{\w+\}", "", TEMPLATES[says.said[0]["code"]])):
+        assert says.text not in page
     check(town.staff, "/nodes/n1")
+    (node,) = town.staff.read("/nodes")["results"]
+    assert (node["alarms"], node["alarms_said"][0][0]["code"]) == ([says.text], says.said[0]["code"])
+
+
+def test_an_alarm_of_before_there_were_clauses_is_shown_as_it_was_written(town: Town) -> None:
+    town.machine("n1")
+    now = timezone.now()
+    Alarm.objects.create(kind=alarms.NODE, subject="n1", says="some former words of an alarm", since=now, at=now)
+    page = browser(town.staff).get("/nodes/n1", headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert "some former words of an alarm" in page
+
+
+def test_the_notes_of_an_older_agent_are_shown_as_they_came(town: Town) -> None:
+    agent = town.machine("n1")
+    error = DeviceError("GPU-n1-0", "XID_48", "Xid 48: double-bit memory error")
+    agent.report(conditions=Conditions(device_errors=[error], notes=["some words of a former agent"]))
+    page = browser(town.staff).get("/nodes/n1", headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert "some words of a former agent" in page
+    assert "Xid 48: double-bit memory error" in page
+    (node,) = town.staff.read("/nodes")["results"]
+    as_told = [{"code": "AsTold", "params": {"words": "some words of a former agent"}}]
+    assert node["conditions"]["notes_said"] == [as_told]
+    device = next(one for one in node["devices"] if one["uuid"] == "GPU-n1-0")
+    assert device["health_reason"] == "XID_48 Xid 48: double-bit memory error"
+    assert device["health_reason_said"][0]["code"] == "Coded"
+
+
+def test_what_an_agent_notes_of_a_part_is_told_in_the_readers_language(town: Town) -> None:
+    agent = town.machine("n1")
+    job = town.running(agent)
+    cores, outside = clause("CoresNotSet", cores="3", error="EPERM"), clause("CheckpointOutside", path="/x")
+    notes = [NoteText(cores), NoteText(outside), NoteText(clause("MemoryNotWatched", limit_bytes=1 << 30))]
+    agent.set(stage(job), Phase.RUNNING, notes=[str(note) for note in notes], notes_said=[clauses(n) for n in notes])
+    check(town.owner, f"/jobs/{job.number}", "无法设置核 3：EPERM", "检查点 /x 位于", "无法设置内存上限 1 GiB")
+    part = Part.objects.get()
+    assert part.notes[2] == "the memory limit of 1024 MiB could not be set: nobody watches it"
+    assert [said[0]["code"] for said in part.notes_said] == ["CoresNotSet", "CheckpointOutside", "MemoryNotWatched"]
+
+
+def test_what_a_part_does_now_is_told_in_the_readers_language(town: Town) -> None:
+    agent = town.machine("n1")
+    job = town.running(agent)
+    note = NoteText(clause("NotFreeYet", kept_gib=1.5))
+    agent.set(stage(job), Phase.STOPPING, substate=str(note), substate_said=clauses(note))
+    check(town.owner, f"/jobs/{job.number}", "其设备仍有 1.5 GiB 未释放")
+    (row,) = town.owner.read(f"/jobs/{job.number}")["stages"]
+    assert (row["substate"], row["substate_said"][0]["code"]) == (str(note), "NotFreeYet")
+
+
+def test_an_agent_that_sends_endless_clauses_is_told_in_its_words(town: Town) -> None:
+    agent = town.machine("n1")
+    long = [("AsTold", {"words": "x" * 10_000})], [("ProcessPid", {"pid": 7})] * 60, [("Unheard", {"of": 1})]
+    agent.report(conditions=Conditions(notes=["some own words"] * 3, notes_said=[*long]))
+    page = browser(town.staff).get("/nodes/n1", headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert page.count("some own words") == 3
+    (node,) = town.staff.read("/nodes")["results"]
+    as_told = [{"code": "AsTold", "params": {"words": "some own words"}}]
+    assert node["conditions"]["notes_said"] == [as_told, as_told, [{"code": "Unheard", "params": {"of": 1}}]]
+
+
+@pytest.mark.parametrize("code", ["BrokerSilent", "NotStarted", "ProcessEnded", "ProcessGone", "TookTooLong"])
+def test_why_a_simulation_failed_is_told_in_the_readers_language(
+    town: Town, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(simulations, "ask_to_run", lambda _: None)
+    asked = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "4x8"}, "profiles": ["fifo"]}
+    number = town.owner.post("/simulations", asked).json()["id"]
+    values = {name: 7 for _, name, _, _ in Formatter().parse(FAULTS[code]) if name}
+    fault = told(clause_of(code, **values))
+    simulations.end(number, SimulationPhase.FAILED, fault)
+    for path in (f"/simulations/{number}", "/simulations"):
+        assert fault.text not in check(town.owner, path)
+    shown = town.owner.read(f"/simulations/{number}")["simulation"]
+    assert (shown["fault"], shown["fault_said"][0]["code"]) == (fault.text, code)

@@ -159,8 +159,10 @@ def test_a_version_that_no_engine_understands_leaves_the_last_good_one_deciding(
     ProfileVersion.objects.filter(number=2).update(spec={"policies": {"of-last-year": {}}})
     assert town.cycle().snapshot.pools[0].profile == "mine@1"
     (fault,) = town.store.aside[alarms.PROFILE].values()
-    assert fault.startswith('its profile mine@2 cannot be used: profile "mine@2": there is no policy "of-last-year"')
-    assert fault.endswith("; mine@1 decides instead")
+    assert fault.text.startswith(
+        'its profile mine@2 cannot be used: profile "mine@2": there is no policy "of-last-year"'
+    )
+    assert fault.text.endswith("; mine@1 decides instead")
     assert LiveStore().load(clock()).pools[0].profile == "mine@1", "a new process finds it in the record"
     ProfileVersion.objects.filter(number=1).update(spec=[])
     assert LiveStore().load(clock()).pools[0].profile == "hybrid"

@@ -15,7 +15,7 @@ from django.utils.translation import override
 
 from controlplane.api import live
 from controlplane.api import urls as api
-from controlplane.jobs.clauses import HIDDEN
+from controlplane.clauses import HIDDEN
 from controlplane.jobs.models import Attempt, Decision, Event, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import urls as pages

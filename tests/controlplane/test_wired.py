@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
+from controlplane.clauses import verbatim
 from controlplane.fleet import alarms, service
 from controlplane.fleet.models import Alarm, Device, Heartbeat
 from controlplane.jobs.models import Job
@@ -135,8 +136,8 @@ def test_what_is_wrong_with_a_node_stands_on_its_page_in_the_list_and_on_the_ove
 ) -> None:
     town.machine()
     says = "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50"
-    alarms.raised(alarms.INVENTORY, {"n1": says})
-    alarms.raised(alarms.STAGE, {"#12 main": "KeyError: 'x'"})
+    alarms.raised(alarms.INVENTORY, {"n1": verbatim(says)})
+    alarms.raised(alarms.STAGE, {"#12 main": verbatim("KeyError: 'x'")})
     assert town.stranger.read("/nodes/n1")["alarms"] == [says]
     assert says in admin.get("/nodes/n1").content.decode()
     assert says in admin.get("/").content.decode()
@@ -150,15 +151,15 @@ def test_what_is_wrong_with_a_node_stands_on_its_page_in_the_list_and_on_the_ove
 
 def test_an_alarm_counts_how_often_it_was_found_and_keeps_what_can_be_stored(town: Town) -> None:
     for _ in range(3):
-        alarms.raised(alarms.POOL, {"p\x00q": "a\x00b\ud800" + "x" * 900})
+        alarms.raised(alarms.POOL, {"p\x00q": verbatim("a\x00b\ud800" + "x" * 900)})
     told = Alarm.objects.get()
     assert told.times == 3
     assert len(told.says) == 500
     assert "\x00" not in told.says + told.subject
-    alarms.raised(alarms.INVENTORY, {"gone": "x"})
+    alarms.raised(alarms.INVENTORY, {"gone": verbatim("x")})
     alarms.forget_old()
     assert not Alarm.objects.filter(kind=alarms.INVENTORY).exists()
-    alarms.raised(alarms.POOL, {f"p{i}": "x" for i in range(1_000)})
+    alarms.raised(alarms.POOL, {f"p{i}": verbatim("x") for i in range(1_000)})
     assert Alarm.objects.count() == alarms.MOST
 
 

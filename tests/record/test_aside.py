@@ -233,7 +233,7 @@ def test_an_inventory_out_of_bounds_is_refused_with_the_device_the_value_and_the
         proto=1, agent="1", boot_id="b", start_seq=1, seq=1, seen_generation=0, inventory=InventoryRef("h", inventory)
     )
     taken, faults, refused = report_decoder.report(msgspec.json.encode(message))
-    assert refused == "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50"
+    assert refused.text == "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50"
     assert (taken.inventory.full, faults) == (None, [])
     assert agent.node.devices.count() == 1
 
@@ -247,5 +247,5 @@ def test_no_text_with_a_nul_comes_in(field: str) -> None:
     }  # fmt: skip
     taken, _, refused = report_decoder.report(msgspec.json.encode(message))
     assert taken.inventory.full is None
-    assert refused.startswith(f"inventory refused: {field} is a")
-    assert refused.endswith("no NUL may be in it")
+    assert refused.text.startswith(f"inventory refused: {field} is a")
+    assert refused.text.endswith("no NUL may be in it")

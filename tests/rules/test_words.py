@@ -13,7 +13,9 @@ import pytest
 from django.utils.translation.template import templatize
 
 from agents.ends import ENDS
-from controlplane.jobs.clauses import RECORD, TEMPLATES
+from agents.notes import NOTES
+from controlplane.clause_templates import FAULTS, RECORD
+from controlplane.clauses import TEMPLATES
 from scheduler.core.model.clauses import TEMPLATES as ENGINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,7 @@ LOCALE = ROOT / "frontend" / "locale" / "zh_Hans" / "LC_MESSAGES"
 QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 ROOMS = ("agents", "controlplane", "scheduler")
 # Where a code is made together with its templates, and where it is only passed on.
-TABLES = {"agents/ends.py", "controlplane/jobs/clauses.py", "scheduler/core/model/clauses.py"}
+TABLES = {"agents/ends.py", "agents/notes.py", "controlplane/clause_templates.py", "scheduler/core/model/clauses.py"}
 
 
 def names_in(text: str) -> set[str]:
@@ -64,7 +66,7 @@ def said() -> Iterator[tuple[str, str, set[str] | None]]:
 
 
 def test_no_two_rooms_give_one_code_two_meanings() -> None:
-    assert len(TEMPLATES) == len(ENGINE) + len(ENDS) + len(RECORD)
+    assert len(TEMPLATES) == len(ENGINE) + len(ENDS) + len(NOTES) + len(RECORD) + len(FAULTS)
 
 
 @pytest.mark.parametrize("code", sorted(TEMPLATES))

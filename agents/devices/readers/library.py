@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents.decode import parse
+from agents.ends import clause
+from agents.notes import NoteText
 
 _MOST_BYTES: Final = 16 << 20
 
@@ -28,7 +30,11 @@ for line in sys.stdin:
 
 
 class ReaderSilent(Exception):
-    """The reader did not answer in time, or ended; the text is a sentence."""
+    """The reader did not answer in time, or ended; ``note`` says so."""
+
+    def __init__(self, note: str) -> None:
+        super().__init__(note)
+        self.note = note
 
 
 class NothingToTell(ReaderSilent):
@@ -75,19 +81,21 @@ class VendorProcess:
             while not received.endswith(b"\n"):
                 left = until - time.monotonic()
                 if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-                    raise ReaderSilent(f"{self.library} did not answer within {deadline_s:g} s; is its driver wedged?")
+                    raise ReaderSilent(NoteText(clause("NoAnswer", source=self.library, deadline_s=deadline_s)))
                 piece = process.stdout.read(65536)
                 if not piece:
-                    raise ReaderSilent(f"the process that asks {self.library} ended with {process.wait(1)}")
+                    raise ReaderSilent(NoteText(clause("ReaderEnded", source=self.library, code=process.wait(1))))
                 received += piece
                 if len(received) > _MOST_BYTES:
-                    raise ReaderSilent(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
+                    raise ReaderSilent(NoteText(clause("AnswerTooLong", source=self.library, most_bytes=_MOST_BYTES)))
             answer = parse(received)
             if not isinstance(answer, dict):
-                raise ReaderSilent(f"{self.library} answered with what is no object")
+                raise ReaderSilent(NoteText(clause("AnswerNoObject", source=self.library)))
         except (ReaderSilent, OSError, ValueError, subprocess.TimeoutExpired) as error:
             self.close()
-            raise error if isinstance(error, ReaderSilent) else ReaderSilent(f"{self.library}: {error}") from error
+            if isinstance(error, ReaderSilent):
+                raise
+            raise ReaderSilent(NoteText(clause("ReaderFailed", source=self.library, error=str(error)))) from error
         return answer
 
     def close(self) -> None:

@@ -10,6 +10,8 @@ from agents.devices.card import Card, UnreadableOutput
 from agents.devices.readers.library import NothingToTell, ReaderSilent, VendorProcess
 from agents.devices.readers.shared_object import find
 from agents.devices.vendors import ProbedHost
+from agents.ends import clause
+from agents.notes import NoteText
 
 _ABSENT_PAUSE_S = 600.0
 
@@ -60,7 +62,7 @@ class LibrarySource:
         if told.get("absent") or not cards:
             self.reader.close()
             self._absent_until = time.monotonic() + _ABSENT_PAUSE_S
-            raise NothingToTell(f"{self.name} knows of no card")
+            raise NothingToTell(NoteText(clause("NoCard", source=self.name)))
         if not isinstance(cards, list):
             raise UnreadableOutput("its answer is no list of cards")
         return [self._card(card, host) for card in cards]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.devices.readers.library import ReaderSilent
+from agents.ends import clause
+from agents.notes import NoteText
 
 CAP_BYTES = 4 << 20
 
@@ -38,7 +40,7 @@ class Tool:
         """What the command prints. Raises ReaderSilent, with a sentence, when it is silent, endless, late or absent."""
         path = self.path(root)
         if path is None:
-            raise ReaderSilent(f"{self.name} is not installed")
+            raise ReaderSilent(NoteText(clause("ToolMissing", source=self.name)))
         shown = " ".join((self.name, *arguments))
         try:
             process = subprocess.Popen(
@@ -51,7 +53,8 @@ class Tool:
                 cwd=self.cwd,
             )
         except OSError as error:
-            raise ReaderSilent(f"{self.name} could not be started: {error.strerror}") from error
+            why = clause("ToolNotStarted", source=self.name, error=error.strerror or str(error))
+            raise ReaderSilent(NoteText(why)) from error
         patience_s = 0.0
         try:
             printed = _read(process, shown, time.monotonic() + deadline_s, deadline_s)
@@ -59,7 +62,7 @@ class Tool:
         finally:
             code = _end(process, patience_s)
         if not printed.strip():
-            raise ReaderSilent(f"`{shown}` printed nothing and ended with {code}")
+            raise ReaderSilent(NoteText(clause("AnswerEmpty", source=f"`{shown}`", code=code)))
         return printed.decode(errors="replace")
 
 
@@ -70,13 +73,13 @@ def _read(process: subprocess.Popen[bytes], shown: str, until: float, deadline_s
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([pipe], [], [], left)[0]:
-            raise ReaderSilent(f"`{shown}` did not answer within {deadline_s:g} s; is the driver wedged?")
+            raise ReaderSilent(NoteText(clause("NoAnswer", source=f"`{shown}`", deadline_s=deadline_s)))
         piece = os.read(pipe, 1 << 16)
         if not piece:
             return bytes(printed)
         printed += piece
         if len(printed) > CAP_BYTES:
-            raise ReaderSilent(f"`{shown}` printed more than {CAP_BYTES >> 20} MiB; it was stopped")
+            raise ReaderSilent(NoteText(clause("AnswerTooLong", source=f"`{shown}`", most_bytes=CAP_BYTES)))
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> str:

@@ -37,6 +37,8 @@ from agents.devices.readers.table import Row, devices, header
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Division, Link, Partition
 
 VENDOR = "huawei"
@@ -99,7 +101,7 @@ def _conditions(health: str) -> tuple[Condition, ...]:
     if word in ("ok", "na", "n/a", ""):
         return ()
     worst: Health = "DEGRADED" if "warning" in word else "UNHEALTHY"
-    return (Condition("NPU_HEALTH", worst, f"npu-smi calls its health {health}"),)
+    return (Condition("NPU_HEALTH", worst, NoteText(clause("HealthCalled", tool="npu-smi", health=health))),)
 
 
 def _processes(text: str) -> dict[tuple[int, int], list[Process]]:
@@ -214,7 +216,8 @@ def _alarm(health: object) -> tuple[Condition, ...]:
     if level is None or level == 0:
         return ()
     word = {1: "Warning", 2: "Alarm", 3: "Critical"}.get(int(level), "unknown")
-    return (Condition("NPU_HEALTH", "DEGRADED" if level == 1 else "UNHEALTHY", f"DCMI calls its health {word}"),)
+    note = NoteText(clause("HealthCalled", tool="DCMI", health=word))
+    return (Condition("NPU_HEALTH", "DEGRADED" if level == 1 else "UNHEALTHY", note),)
 
 
 def probe(host: ProbedHost) -> CardProbe:

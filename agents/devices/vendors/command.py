@@ -21,6 +21,8 @@ from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Probe, ProbedHost
 from agents.devices.visible import Visible
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import Name, Rate, Text
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
@@ -145,7 +147,7 @@ def _field(error: msgspec.ValidationError) -> str:
 
 def _card(device: Listed) -> Card:
     told = device.processes
-    ill = Condition("TOLD_BY_COMMAND", device.health, device.health_reason or "its command calls it so")
+    ill = Condition("TOLD_BY_COMMAND", device.health, device.health_reason or NoteText(clause("CalledByCommand")))
     return Card(
         index=device.index,
         kind=device.kind,

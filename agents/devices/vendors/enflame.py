@@ -26,6 +26,8 @@ from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
+from agents.ends import clause
+from agents.notes import NoteText
 
 VENDOR = "enflame"
 # Variable: TopsRider runtime, as vLLM's and Enflame's own training scripts set it.
@@ -48,7 +50,8 @@ def _card(index: int, section: str) -> Card:
         if colon and value.strip():
             told.setdefault(name.strip(), value.strip())
     widths = [positive(told.get(name)) for name in ("Cur Link Width", "Max Link Width")]
-    ill = Condition("GCU_HEALTH", "UNHEALTHY", f"efsmi calls its health {told.get('Health')}")
+    called = NoteText(clause("HealthCalled", tool="efsmi", health=str(told.get("Health"))))
+    ill = Condition("GCU_HEALTH", "UNHEALTHY", called)
     return Card(
         index=index,
         model=f"Enflame {told['Dev Name'].removeprefix('Enflame ')}" if "Dev Name" in told else "Enflame GCU",

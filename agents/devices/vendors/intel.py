@@ -32,6 +32,8 @@ from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
+from agents.ends import clause
+from agents.notes import NoteText
 
 VENDOR = "intel"
 PCI_VENDOR = "0x8086"
@@ -96,9 +98,9 @@ def _lanes(pair: Any) -> tuple[int, int] | None:
 def _conditions(told: dict[str, Any]) -> tuple[Condition, ...]:
     found: list[Condition] = []
     if told.get("reset"):
-        found.append(Condition("RESET_NEEDED", "UNHEALTHY", "its driver says that it has to be reset"))
+        found.append(Condition("RESET_NEEDED", "UNHEALTHY", NoteText(clause("ResetNeeded"))))
     if ill := _MEMORY.get(int(told.get("memory_health") or 0)):
-        found.append(Condition("MEMORY_HEALTH", ill[0], f"its driver calls its memory {ill[1]}"))
+        found.append(Condition("MEMORY_HEALTH", ill[0], NoteText(clause("MemoryHealth", health=ill[1]))))
     return tuple(found)
 
 

@@ -15,6 +15,8 @@ from agents.devices.readers.table import devices, header, smi_card, whole
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
+from agents.ends import clause
+from agents.notes import NoteText
 
 VENDOR = "metax"
 # Variable: MACA's own; its CUDA layer reads CUDA's too.
@@ -28,7 +30,7 @@ def parse_table(text: str) -> list[Card]:
     cards = []
     for record in devices(text):
         state = record[1][2] if len(record[1]) > 2 else ""
-        bad = Condition("GPU_STATE", "UNHEALTHY", f"mx-smi calls its state {state}")
+        bad = Condition("GPU_STATE", "UNHEALTHY", NoteText(clause("StateCalled", tool="mx-smi", state=state)))
         conditions = (bad,) if state and state != "Available" else ()
         card = with_attributes(smi_card(record), {"driver": driver} if driver else {})
         cards.append(replace(card, conditions=conditions))

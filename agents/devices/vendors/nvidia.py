@@ -12,6 +12,8 @@ from agents.devices.readers.library import ReaderSilent, VendorProcess
 from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 from agents.devices.xid import HOLD_S, RECOVERY_CHANGED, condition, recovery
+from agents.ends import clause
+from agents.notes import NoteText
 from agents.protocol import DeviceClaim, DeviceSample, Division, Link, Partition
 
 VENDOR = "nvidia"
@@ -84,7 +86,7 @@ class NvmlSource:
         return all(one.get("persistence") for one in kept) or any(one.get("recovery") for one in kept)
 
     def use(self) -> None:
-        """Note that a stage holds a card."""
+        """NoteText that a stage holds a card."""
         self._used_at = time.monotonic()
 
     def present(self, host: ProbedHost) -> bool:
@@ -107,9 +109,7 @@ class NvmlSource:
     def _ask(self, question: str, host: ProbedHost, deadline_s: float) -> list[dict[str, Any]]:
         if _is_released(host):
             self.reader.close()
-            raise ReaderSilent(
-                f"let go of as /{RELEASE_FILE} asks; it is asked again ten minutes after, or without the file"
-            )
+            raise ReaderSilent(NoteText(clause("LetGo", file=f"/{RELEASE_FILE}")))
         told = self.reader.ask(f"{question} once" if self.lets_go else question, deadline_s)
         if told.get("absent"):
             self.reader.close()
@@ -179,19 +179,16 @@ class NvmlSource:
         if kept.get("remap"):
             _, _, pending, failed = kept["remap"]
             if failed:
-                found.append(Condition("ROW_REMAP_FAILED", "UNHEALTHY", "a broken memory row could not be remapped"))
+                found.append(Condition("ROW_REMAP_FAILED", "UNHEALTHY", NoteText(clause("RowNotRemapped"))))
             if pending:
-                sentence = "a memory row waits to be remapped: reset the GPU when it is free"
-                found.append(Condition("ROW_REMAP_PENDING", "DEGRADED", sentence))
+                found.append(Condition("ROW_REMAP_PENDING", "DEGRADED", NoteText(clause("RowRemapPending"))))
         if kept.get("retirement_pending"):
-            sentence = "a memory page waits to be retired: reset the GPU when it is free"
-            found.append(Condition("PAGE_RETIREMENT_PENDING", "DEGRADED", sentence))
+            found.append(Condition("PAGE_RETIREMENT_PENDING", "DEGRADED", NoteText(clause("PageRetirementPending"))))
         if errors := kept.get("ecc_uncorrected"):
-            sentence = f"{errors} memory errors since the driver was loaded could not be corrected"
-            found.append(Condition("ECC_UNCORRECTED", "DEGRADED", sentence))
+            found.append(Condition("ECC_UNCORRECTED", "DEGRADED", NoteText(clause("EccUncorrected", count=errors))))
         mig = kept.get("mig")
         if mig is not None and not mig["made"] and not is_divided:
-            found.append(Condition("MIG_EMPTY", "UNHEALTHY", "MIG is enabled and has no instance: nothing can run"))
+            found.append(Condition("MIG_EMPTY", "UNHEALTHY", NoteText(clause("MigEmpty"))))
         if len(seen := self._slow.get(uuid, [])) > 1:
             found += slow_link(seen[-1], kept.get("pcie_generation_max"))
         return (*found, *narrow_link(kept.get("pcie_width"), kept.get("pcie_width_max")))

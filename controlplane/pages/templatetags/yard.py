@@ -15,20 +15,17 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from controlplane.jobs.amounts import gib, span
-from controlplane.jobs.reasons import phrase_text, reason_text
+from controlplane.amounts import gib, span
+from controlplane.jobs.reasons import reason_text
 from controlplane.queries.words import (
     ACTORS,
     ACTS,
-    FAULTS,
-    alarm_text,
     change_text,
     division_text,
     funnel_text,
-    note_text,
     partition_text,
     told_text,
-    trace_text,
+    told_texts,
 )
 
 register = template.Library()
@@ -224,15 +221,15 @@ def said(one: Mapping[str, Any], name: str) -> str:
 
 
 @register.filter
-def noted(note: Any) -> str:
-    """What an agent noted of its host or of a device, in the reader's language."""
-    return note_text(str(note))
+def all_said(one: Mapping[str, Any], name: str) -> list[str]:
+    """What each sentence of the list ``name`` of it says, in the reader's language."""
+    return told_texts(one, name)
 
 
 @register.filter
 def acting(who: Any) -> str:
     """Who can do something about a reason, in the reader's language."""
-    return phrase_text(str(who), ACTS)
+    return str(ACTS.get(str(who), who))
 
 
 @register.filter
@@ -267,27 +264,9 @@ def funnel(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 @register.filter
-def fault(text: Any) -> str:
-    """How a simulation failed, in the reader's language."""
-    return phrase_text(str(text), FAULTS)
-
-
-@register.filter
-def alarm(says: str) -> str:
-    """What an alarm says, in the reader's language."""
-    return alarm_text(says)
-
-
-@register.filter
-def trace_note(text: Any) -> str:
-    """What the reader of a trace noted, in the reader's language."""
-    return trace_text(str(text))
-
-
-@register.filter
 def actor(name: str) -> str:
     """Who did something: a person by name, a part of Switchyard in the reader's language."""
-    return _(name) if name in ACTORS else name
+    return str(ACTORS.get(name, name))
 
 
 @register.simple_tag

@@ -1,9 +1,10 @@
 // A log that follows by byte offset. It keeps a window of lines and draws only those in sight; the whole text is one
 // download away. ANSI colours become classes on text nodes: nothing of a log is ever parsed as HTML.
+import { LogSearch, split } from "./log_search.js";
 import { ansi, Lines } from "./terminal.js";
 import { num, t } from "./text.js";
 
-const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000;
+const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000, AROUND = 64 * 1024;
 
 export class Log {
   constructor(root) {
@@ -21,7 +22,8 @@ export class Log {
     this.reset();
     this.box.addEventListener("scroll", () => {
       const low = this.box.scrollTop + this.box.clientHeight >= this.box.scrollHeight - 2 * LINE;
-      if (low !== this.following) this.setFollow(low, false);
+      if (low && this.until !== null) this.readOn();
+      else if (low !== this.following) this.setFollow(low, false);
       this.draw();
     }, { passive: true });
     this.box.addEventListener("keydown", event => event.key === "G" && this.setFollow(true));
@@ -29,6 +31,7 @@ export class Log {
     this.follow.addEventListener("click", () => this.setFollow(!this.following));
     this.find.addEventListener("input", () => this.search());
     this.find.addEventListener("keydown", event => event.key === "Enter" && (event.preventDefault(), this.next(event.shiftKey ? -1 : 1)));
+    this.everywhere = new LogSearch(this);
   }
 
   reset() {
@@ -36,12 +39,34 @@ export class Log {
     this.isCut = false;
     this.offset = null;
     this.skipped = 0;
+    this.until = null; // where a stretch ends that was opened from a search; else the log is read to its end
+    this.wanted = null; // the byte in it that is to be shown
+    this.before = 0; // line breaks of the stretch before that byte
     this.decoder = new TextDecoder();
     this.hits = [];
     this.draw();
   }
 
+  /** Shows the stretch of the log around a byte. */
+  open(offset) {
+    this.reset();
+    this.setFollow(false, false);
+    this.skipped = this.offset = Math.max(0, offset - AROUND);
+    this.until = offset + AROUND;
+    this.wanted = offset;
+    this.more();
+  }
+
+  /** Goes on behind the stretch that was opened, and follows where the log has no more. */
+  readOn() {
+    const size = this.known.find(o => o[0] === this.pick.value)?.[2] ?? 0;
+    if (this.busy) return;
+    this.until = this.offset >= size ? null : this.until + AROUND;
+    this.more();
+  }
+
   setFollow(on, scroll = true) {
+    if (on && scroll && this.until !== null) { this.reset(); this.more(); }
     this.following = on;
     this.follow.setAttribute("aria-pressed", on);
     this.follow.querySelector("span").textContent = on ? t("Following") : t("Follow");
@@ -81,9 +106,9 @@ export class Log {
     this.more();
   }
 
-  address(extra) {
+  address(extra, of = "") {
     const [stage, attempt, rank, stream] = this.pick.value.split("|");
-    return `${this.root.dataset.logs}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
+    return `${this.root.dataset.logs}${of}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
   }
 
   async more() {
@@ -97,14 +122,18 @@ export class Log {
           this.skipped = Math.max(0, size - FIRST);
           this.offset = this.skipped;
         }
-        if (this.offset >= size) break;
-        const answer = await fetch(this.address({ offset: this.offset, limit: 262144 }), { cache: "no-store" });
+        const until = Math.min(size, this.until ?? size), from = this.offset;
+        if (from >= until) break;
+        const answer = await fetch(this.address({ offset: from, limit: Math.min(262144, until - from) }), { cache: "no-store" });
         if (!answer.ok || this.pick.value !== chosen) break;
         const bytes = new Uint8Array(await answer.arrayBuffer());
         const next = Number(answer.headers.get("X-Log-Next-Offset") || this.offset + bytes.length);
-        if (!bytes.length && next <= this.offset) break;
+        if (this.offset !== from) continue; // another stretch was opened meanwhile
+        if (!bytes.length && next <= from) break;
         this.offset = next;
+        this.before += this.wanted === null ? 0 : bytes.subarray(0, Math.max(0, this.wanted - from)).reduce((n, byte) => n + (byte === 10), 0);
         this.take(this.decoder.decode(bytes, { stream: true }));
+        if (this.wanted !== null && next > this.wanted) this.reveal();
       }
     } finally {
       this.busy = false;
@@ -122,6 +151,14 @@ export class Log {
     if (this.following) this.box.scrollTop = this.box.scrollHeight;
   }
 
+  /** Scrolls to the byte that was asked for. */
+  reveal() {
+    this.wanted = null;
+    const line = this.before - (this.skipped ? 1 : 0) - this.lines.dropped;
+    this.box.scrollTop = Math.max(0, line * LINE - this.box.clientHeight / 2);
+    this.draw();
+  }
+
   draw() {
     const all = this.lines.all, first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
     this.space.style.height = `${all.length * LINE}px`;
@@ -129,7 +166,7 @@ export class Log {
     const needle = this.find.value;
     this.rows.replaceChildren(...all.slice(first, last).map((line, i) => this.row(line, this.lines.dropped + first + i + 1, needle)));
     const cut = this.skipped || this.lines.dropped;
-    this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
+    this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : this.until !== null ? t("{n} lines around what was found", { n: num(all.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
   }
 
   row(line, number, needle) {
@@ -138,7 +175,7 @@ export class Log {
     row.append(Object.assign(document.createElement("i"), { textContent: this.skipped ? "·" : number }));
     const text = row.appendChild(Object.assign(document.createElement("span"), { className: "l" }));
     for (const [piece, classes] of ansi(line.length > LONG ? line.slice(0, LONG) + " …" : line)) {
-      const parts = needle ? piece.split(new RegExp(`(${needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i")) : [piece];
+      const parts = needle ? split(piece, needle) : [piece];
       parts.forEach((part, i) => {
         if (i % 2) text.append(Object.assign(document.createElement("mark"), { textContent: part }));
         else if (classes.length) text.append(Object.assign(document.createElement("span"), { className: classes.join(" "), textContent: part }));

@@ -6,7 +6,7 @@ const number = new Intl.NumberFormat(lang, { maximumFractionDigits: 3 });
 export const t = (text, params = {}) => (globalThis.gettext?.(text) ?? text).replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
 export const num = value => (value === null || value === undefined ? "–" : number.format(value));
 
-/** Memory is shown in GiB everywhere, as the server does (`jobs/amounts.py`); this is the one number that converts it. */
+/** Memory is shown in GiB everywhere, as the server does (`controlplane/amounts.py`); this is the one number that converts it. */
 export const GIB = 2 ** 30;
 export const gib = bytes => `${num(Math.round(bytes / GIB * 100) / 100)} GiB`;
 

@@ -73,6 +73,9 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NotOnOneNode": _("not all of it on one node"),
     "OnOneDevice": _("{share} on one device"),
     "Cores": _("cores"),
+    # What makes planning raise; a fault is what Python says of it.
+    "Unplannable": _("it cannot be planned: {fault}"),
+    "HolderUnplannable": _("{stage} runs here and cannot be planned: {fault}"),
     # What a stage asks of each of its nodes.
     "EachOfNodes": _("{nodes} nodes with "),
     "Devices": _("{count} {device}"),
@@ -88,6 +91,28 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "InsideOne": _(" inside one {domain}"),
     "NamesAndMore": _("{names} and {more} more"),
     "Others": _("others"),
+    # What the reader of a trace did with it, and why rows cannot run.
+    "MadeUp": _("made up: no trace of a real cluster"),
+    "RowLeftOut": _("1 row cannot run and was left out: {why} (first: line {line})"),
+    "RowsLeftOut": _("{count} rows cannot run and were left out: {why} (first: line {line})"),
+    "RowTwice": _("1 row said the same as an earlier one; with no job number to tell them apart, all were kept"),
+    "RowsTwice": _(
+        "{count} rows said the same as an earlier one; with no job number to tell them apart, all were kept"
+    ),
+    "RowSorted": _('1 row came after later ones; all were sorted by "{column}"'),
+    "RowsSorted": _('{count} rows came after later ones; all were sorted by "{column}"'),
+    "RanOverLimit": _("{count} ran longer than their limit"),
+    "FirstOfTrace": _("the first {count} stages of the trace"),
+    "RowsOutside": _("{count} rows lie outside the days that were asked for"),
+    "RowsLackNeeds": _("{count} rows need stages that are not in the file before them; they do not wait for those"),
+    "NoStartAndEnd": _("without a start and an end"),
+    "NotCompleted": _("not completed"),
+    "NoRunTime": _("zero run time"),
+    "NoKnownRunTime": _("run time zero or not known"),
+    "NoProcessors": _("no processors named"),
+    "NoDuration": _("zero duration"),
+    "NoGpu": _("no GPU asked for"),
+    "NoWholeNodes": _("more than {gpus} GPUs, but no whole number of nodes"),
 }
 
 

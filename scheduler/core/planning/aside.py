@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from scheduler.core.model.clauses import Said, clause
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Plan, Running, Snapshot, Stage
 from scheduler.core.planning import engine
@@ -27,9 +28,9 @@ T = TypeVar("T")
 class Aside:
     """What a plan leaves out: nodes and stages by id, pools by name, each with the reason."""
 
-    nodes: dict[str, str] = field(default_factory=dict)
-    stages: dict[str, str] = field(default_factory=dict)
-    pools: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Said] = field(default_factory=dict)
+    stages: dict[str, Said] = field(default_factory=dict)
+    pools: dict[str, Said] = field(default_factory=dict)
     # How people call the stages.
     names: dict[str, str] = field(default_factory=dict)
     # The waiting stages that it keeps from starting, with the numbers of their jobs.
@@ -110,11 +111,12 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
 
     empty = replace(snapshot, waiting=(), running=())
     for node, why in _bad(snapshot.nodes, lambda some: says(replace(empty, nodes=tuple(some)))):
-        found.nodes[node.id] = why
+        found.nodes[node.id] = _unplannable(why)
     for run, why in _bad(snapshot.running, lambda some: says(replace(snapshot, waiting=(), running=tuple(some)))):
         # It holds devices in fact: nothing else may start on them while nobody can tell which.
-        found.stages[run.id], found.names[run.id] = why, _named(run)
-        found.nodes.update(dict.fromkeys(run.placement.nodes, f"{_named(run)} runs here and cannot be planned: {why}"))
+        found.stages[run.id], found.names[run.id] = _unplannable(why), _named(run)
+        holds = (clause("HolderUnplannable", stage=_named(run), fault=why),)
+        found.nodes.update(dict.fromkeys(run.placement.nodes, holds))
     if not says(snapshot):
         return found
     by_pool: dict[str, list[Stage]] = {}
@@ -124,12 +126,16 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
         if not says(replace(snapshot, waiting=tuple(stages))):
             continue
         for stage, why in _bad(stages, lambda some: says(replace(snapshot, waiting=tuple(some)))):
-            found.stages[stage.id], found.names[stage.id] = why, _named(stage)
+            found.stages[stage.id], found.names[stage.id] = _unplannable(why), _named(stage)
         if why := says(replace(snapshot, waiting=tuple(stages))):
-            found.pools[pool] = why
+            found.pools[pool] = _unplannable(why)
         kept = (stage for stage in stages if pool in found.pools or stage.id in found.stages)
         found.waiting.update({stage.id: stage.number for stage in kept})
     return found if not says(snapshot) else Aside()
+
+
+def _unplannable(why: str) -> Said:
+    return (clause("Unplannable", fault=why),)
 
 
 def _named(one: Stage | Running) -> str:

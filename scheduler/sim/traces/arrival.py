@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from scheduler.core.model.clauses import Said, say
 from scheduler.core.model.types import SCALING
 
 
@@ -39,12 +40,17 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace(Sequence[Arrival]):
-    """Arrivals in order of submission. ``notes`` are sentences on what was sorted, kept twice or left out: a program
-    that shows figures of the trace shows them too. ``left_out`` counts the rows that cannot run."""
+    """Arrivals in order of submission. ``said`` are notes on what was sorted, kept twice or left out: a program that
+    shows figures of the trace shows them too. ``left_out`` counts the rows that cannot run."""
 
     arrivals: tuple[Arrival, ...]
-    notes: tuple[str, ...] = ()
+    said: tuple[Said, ...] = ()
     left_out: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes as English sentences."""
+        return tuple(map(say, self.said))
 
     @overload
     def __getitem__(self, index: int) -> Arrival: ...

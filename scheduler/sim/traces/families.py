@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import TraceColumn, TraceError, read_table
@@ -72,7 +73,7 @@ def read(source: str | Path | Iterable[str]) -> Trace:
         raise TraceError(0, "", _("has {rows} rows; a family is one row").format(rows=len(rows)))
     traits = dict(rows[0].values)
     seed = traits.pop("seed")
-    return Trace(tuple(generate(WorkloadFamily(**traits), seed)), ("made up: no trace of a real cluster",))
+    return Trace(tuple(generate(WorkloadFamily(**traits), seed)), ((clause("MadeUp"),),))
 
 
 def generate(family: WorkloadFamily, seed: int) -> list[Arrival]:

@@ -45,7 +45,7 @@ def read(source: str | Path | Iterable[str], form: Literal["auto", "csv", "jsonl
     """The arrivals of a file or of lines of text, in order of submission. Raises :class:`TraceError`."""
     table = read_table(source, COLUMNS, form=form, key="id", order_by="submit_s")
     _check_ids(sorted(table.rows, key=lambda row: row.line))
-    return Trace(tuple(_arrival(row) for row in table.rows), tuple(table.notes), table.left_out)
+    return Trace(tuple(_arrival(row) for row in table.rows), tuple(table.said), table.left_out)
 
 
 def _check_ids(rows: Iterable[TraceRow]) -> None:

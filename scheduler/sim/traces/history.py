@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
@@ -47,8 +48,8 @@ def read(source: str | Path | Iterable[str]) -> Trace:
     and what is not in the file no longer holds it back, and is counted.
     """
     table = read_table(source, COLUMNS, form="jsonl", key="id", order_by="submitted_at")
-    table.leave_out(lambda row: row["started_at"] is None or row["ended_at"] is None, "without a start and an end")
-    table.leave_out(lambda row: row["state"] != "COMPLETED", "not completed")
+    table.leave_out(lambda row: row["started_at"] is None or row["ended_at"] is None, clause("NoStartAndEnd"))
+    table.leave_out(lambda row: row["state"] != "COMPLETED", clause("NotCompleted"))
     for row in table.rows:
         if not row["submitted_at"] <= row["started_at"] <= row["ended_at"]:
             raise TraceError(row.line, "ended_at", _("must not lie before started_at, nor that before submitted_at"))
@@ -61,10 +62,8 @@ def read(source: str | Path | Iterable[str]) -> Trace:
         lost += len(needs) != len(row["needs"])
         arrivals.append(_arrival(row, zero, needs))
     if lost:
-        table.notes.append(
-            f"{lost:,} rows need stages that are not in the file before them; they do not wait for those"
-        )
-    return Trace(tuple(arrivals), tuple(table.notes), table.left_out)
+        table.said.append((clause("RowsLackNeeds", count=lost),))
+    return Trace(tuple(arrivals), tuple(table.said), table.left_out)
 
 
 def line(stage: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import TraceColumn, read_table
 
@@ -30,7 +31,7 @@ def read(path: str | Path, per_node: int = 8) -> Trace:
     table = read_table(path, COLUMNS, key="job_id", order_by="submit_time")
     table.leave_out(
         lambda row: row["num_gpu"] > per_node and row["num_gpu"] % per_node > 0,
-        f"more than {per_node} GPUs, but no whole number of nodes",
+        clause("NoWholeNodes", gpus=per_node),
     )
     return Trace(
         tuple(
@@ -44,6 +45,6 @@ def read(path: str | Path, per_node: int = 8) -> Trace:
             )
             for row in table.rows
         ),
-        tuple(table.notes),
+        tuple(table.said),
         table.left_out,
     )

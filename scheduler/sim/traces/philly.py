@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import TraceColumn, TraceRow, read_table
@@ -42,12 +43,12 @@ def read(
     outside = sum(not begin <= row["timestamp"] < end for row in table.rows)
     if outside:
         table.rows = [row for row in table.rows if begin <= row["timestamp"] < end]
-        table.notes.append(f"{outside:,} rows lie outside the days that were asked for")
-    table.leave_out(lambda row: row["duration"] <= 0, "zero duration")
-    table.leave_out(lambda row: row["num_gpus"] < 1, "no GPU asked for")
+        table.said.append((clause("RowsOutside", count=outside),))
+    table.leave_out(lambda row: row["duration"] <= 0, clause("NoDuration"))
+    table.leave_out(lambda row: row["num_gpus"] < 1, clause("NoGpu"))
     zero = table.rows[0]["timestamp"] if table.rows else 0.0
     arrivals = tuple(_arrival(number, row, zero, gpus_per_node) for number, row in enumerate(table.rows, 1))
-    return Trace(arrivals, tuple(table.notes), table.left_out)
+    return Trace(arrivals, tuple(table.said), table.left_out)
 
 
 def virtual_clusters(source: str | Path | Iterable[str]) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
@@ -39,12 +40,12 @@ def read(source: str | Path | Iterable[str], *, one_machine: bool = False, enfor
     grace, so that a few jobs of a real log ran longer).
     """
     table = read_table(source, COLUMNS, repeats=True, order_by="submit_s")
-    table.leave_out(lambda row: row["run_s"] <= 0, "zero run time")
+    table.leave_out(lambda row: row["run_s"] <= 0, clause("NoRunTime"))
     over = sum(row["run_s"] > row["limit_s"] for row in table.rows)
     if over:
-        table.notes.append(f"{over:,} ran longer than their limit")
+        table.said.append((clause("RanOverLimit", count=over),))
     arrivals = tuple(_arrival(number, row, one_machine, enforce_limits) for number, row in enumerate(table.rows, 1))
-    return Trace(arrivals, tuple(table.notes), table.left_out)
+    return Trace(arrivals, tuple(table.said), table.left_out)
 
 
 def _arrival(number: int, row: TraceRow, one_machine: bool, enforce_limits: bool) -> Arrival:

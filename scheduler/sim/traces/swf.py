@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.model.clauses import clause
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import TraceColumn, read_table
@@ -30,8 +31,8 @@ COLUMNS: Final = (
 def read(source: str | Path | Iterable[str]) -> Trace:
     """The jobs of an SWF file in order of submission; those that never ran are counted and left out."""
     table = read_table(source, COLUMNS, form="swf", key="job", order_by="submit_s")
-    table.leave_out(lambda row: row["run_s"] <= 0, "run time zero or not known")
-    table.leave_out(lambda row: max(row["processors"], row["asked_processors"]) < 1, "no processors named")
+    table.leave_out(lambda row: row["run_s"] <= 0, clause("NoKnownRunTime"))
+    table.leave_out(lambda row: max(row["processors"], row["asked_processors"]) < 1, clause("NoProcessors"))
     arrivals = tuple(
         Arrival(
             id=str(row["job"]),
@@ -47,4 +48,4 @@ def read(source: str | Path | Iterable[str]) -> Trace:
         )
         for row in table.rows
     )
-    return Trace(arrivals, tuple(table.notes), table.left_out)
+    return Trace(arrivals, tuple(table.said), table.left_out)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
+from scheduler.core.model.clauses import Clause, Said, clause, several, spoken
 from scheduler.core.model.sentences import _
 
 Fields = tuple[int, Mapping[str, str]]
@@ -129,16 +130,17 @@ class TraceTable:
     """Rows that can be used, what had to be said about the others, and how many were left out."""
 
     rows: list[TraceRow]
-    notes: list[str] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
     left_out: int = 0
 
-    def leave_out(self, wrong: Callable[[TraceRow], bool], why: str) -> None:
+    def leave_out(self, wrong: Callable[[TraceRow], bool], why: Clause) -> None:
         """Drop the rows for which ``wrong`` holds, and say how many and ``why``."""
         kept = [row for row in self.rows if not wrong(row)]
         dropped = len(self.rows) - len(kept)
         if dropped:
             first = next(row.line for row in self.rows if wrong(row))
-            self.notes.append(f"{_rows(dropped)} cannot run and {_were(dropped)} left out: {why} (first: line {first})")
+            code = several(dropped, "RowLeftOut", "RowsLeftOut")
+            self.said.append((clause(code, count=dropped, line=first, **spoken(why=(why,))),))
             self.rows, self.left_out = kept, self.left_out + dropped
 
 
@@ -182,9 +184,8 @@ def read_table(
                 equal += 1
             table.rows.append(TraceRow(line, values))
     if equal:
-        table.notes.append(
-            f"{_rows(equal)} said the same as an earlier one; with no job number to tell them apart, all were kept"
-        )
+        code = several(equal, "RowTwice", "RowsTwice")
+        table.said.append((clause(code, count=equal),))
     if order_by:
         _sort(table, order_by)
     return table
@@ -197,7 +198,8 @@ def _sort(table: TraceTable, by: str) -> None:
         latest = max(latest, row[by])
     if late:
         table.rows.sort(key=lambda row: (row[by], row.line))
-        table.notes.append(f'{_rows(late)} came after later ones; all were sorted by "{by}"')
+        code = several(late, "RowSorted", "RowsSorted")
+        table.said.append((clause(code, count=late, column=by),))
 
 
 # -- from text to fields ----------------------------------------------------------------------------------------------
@@ -310,11 +312,3 @@ _READERS: Final[Mapping[str, Callable[[Iterator[str], Sequence[TraceColumn]], It
     "swf": _swf,
     "jsonl": _jsonl,
 }
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"

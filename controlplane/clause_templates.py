@@ -1,0 +1,185 @@
+"""The clauses that the control plane says: of jobs, of what an alarm is about, and of simulations; see
+:mod:`controlplane.clauses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.core.model.clauses import _
+
+RECORD: Final[Mapping[str, str]] = {
+    "Comma": _(", "),
+    "Because": _(": {why}"),
+    "Aside": _(" ({why})"),
+    "Then": _("; {what}"),
+    "Submitted": _("{job} submitted by {actor}"),
+    "JobState": _("{job} {state}"),
+    "InAdministration": _("from the administration"),
+    "CancelledBy": _("{actor} cancelled {job}"),
+    "HeldBy": _("{actor} put on hold {job}"),
+    "ReleasedBy": _("{actor} released {job}"),
+    "MayStart": _("{stage} may start: all it needs has completed"),
+    "NeedFailed": _("{need} did not complete, and {stage} needs it"),
+    "Placed": _("{stage} placed: {why}"),
+    "GoesOnWith": _("{stage} resized {was} -> {now} nodes of {within}"),
+    "Runs": _("{stage} runs"),
+    "AskedToStop": _("{stage} was asked to stop ({cause})"),
+    "Resized": _("resized {was} -> {now}: {why}"),
+    "AsAsked": _("{why}, as {actor} asked"),
+    "Completed": _("{stage} completed"),
+    "Ended": _("{stage} ended: {cause}"),
+    "EndedAfter": _("{stage} ended after {ran_s}: {cause}"),
+    "Detail": _(", {detail}"),
+    "QueuedOnceMore": _("; queued again"),
+    "OnRank": _("rank {rank} on {node}: {detail}"),
+    "NodeLost": _("node {node} was lost"),
+    "GaveBack": _("{stage} gave its memory back: {devices}"),
+    "KeptMemory": _("{stage} did not give all memory back: {devices}"),
+    "LeftDevices": _("{stage} left its devices: {devices}"),
+    "Unmeasured": _("{device} could not be measured"),
+    "Left": _("{device} {left_bytes} {after} s after the end"),
+    "LeftOf": _("{device} had {most_bytes} in use, {left_bytes} {after} s after the end"),
+    "LeftBefore": _(" ({before_bytes} before the start)"),
+    "Adjusted": _("{stage} adjusted in place: {changes}"),
+    "Suspended": _("suspended"),
+    "GoesOn": _("resumed"),
+    "AsStarted": _("{name} as it started"),
+    "SetTo": _("{name} {value}"),
+    "LogCut": _("the log of {stage}, rank {rank}, reached {limit_bytes}: what comes after is dropped"),
+    "Entered": _("{actor} entered {stage} (rank {rank} on {node}): {command}"),
+    "WentOut": _("{actor} left {stage} ({command}): {how}"),
+    "GuestCode": _("ended with exit code {code}"),
+    "GuestSignal": _("ended by signal {signal}"),
+    "GuestPart": _("the stage ended, and with it whoever was inside"),
+    "GuestGone": _("the caller went away"),
+    "GuestIdle": _("nothing was typed or shown for {idle_s}"),
+    "GuestRight": _("the right to be there was taken away"),
+    "GuestLink": _("the connection to the node was lost"),
+    "GuestLost": _("the control plane lost sight of it"),
+    "GuestSilent": _("the node did not answer"),
+    "GuestOld": _("the agent of the node knows no sessions; upgrade it"),
+    "GuestBroken": _("what was sent was no session"),
+    "SaveAsAsked": _("the job file names it"),
+    "SaveMeasured": _("its saves took {save_s}"),
+    "SaveAlike": _("saves of stages like it took {save_s}"),
+    "SaveAssumed": _("no save was measured, {save_s} are assumed"),
+    "InterruptedEvery": _("; what it holds is interrupted about every {between_s}"),
+    # What a forecast rests on, by scheduler.core.model.basis, and what advice on memory does.
+    "BasisLimits": _("declared limits"),
+    "BasisDeclared": _("as declared"),
+    "BasisOwnRun": _("from {runs} run of this stage"),
+    "BasisOwnRuns": _("from {runs} runs of this stage"),
+    "BasisOtherRequest": _("from {runs} run of this stage with another request"),
+    "BasisOtherRequests": _("from {runs} runs of this stage with another request"),
+    "BasisNamesakes": _("from stages of this name by others"),
+    "BasisAhead": _("from what runs and waits ahead"),
+    "BasisTrace": _("a trace"),
+    "BasisTruth": _("the truth"),
+    "UnknownNoneLikeIt": _("unknown: no like stage has ended"),
+    "UnknownTooWide": _("unknown: like stages differ too much"),
+    "UnknownUneven": _("unknown: starts like this one came too unevenly"),
+    "BasisPeaks": _("peaks of {seen} finished stages like it"),
+    "BasisRanOut": _("; {ran_out} of them ran out of memory"),
+    # How many nodes were left after each filter of a search, by scheduler.core.model.funnel.
+    "FunnelAll": _("nodes"),
+    "FunnelInPool": _("in pool {pool}"),
+    "FunnelAllowed": _("where its data lie or not avoided"),
+    "FunnelMatching": _("with matching devices"),
+    "FunnelWithEngine": _("with a container engine"),
+    "FunnelReady": _("ready and healthy"),
+    "FunnelEnoughFree": _("with enough free"),
+    "FunnelNoPromiseDelayed": _("without delaying a promise"),
+    # What a stage asks of each of its nodes; with clauses of the engine between.
+    "OnNodes": _("{nodes} nodes x "),
+    "Either": _(" or "),
+    "OneShare": _("{share} {device}"),
+    "Shares": _("{count} x {share} {device}"),
+    "OnePartition": _("{partition} of {device}"),
+    "Partitions": _("{count} x {partition} of {device}"),
+    "Kind": _("{kind}"),
+}
+FAULTS: Final[Mapping[str, str]] = {
+    # What the scheduler had to leave out, or could not do.
+    "NoCycle": _("no cycle comes through: {fault}"),
+    "ProfileMissing": _("there is no profile {profile}; {other} decides instead"),
+    "ProfileUnusable": _("its profile {profile} cannot be used: {fault}; {other} decides instead"),
+    "ShadowUnusable": _("nothing thinks beside its profile: {profile} cannot be used: {fault}"),
+    "NothingLearned": _("nothing is learned from it: {fault}"),
+    "ReasonUnwritten": _("why it waits cannot be written: {fault}"),
+    "DecisionUnwritten": _("a decision has no row: {fault}"),
+    "DecisionUnrecorded": _("decision {decision} has a row but no record: {fault}"),
+    "InputsUnusable": _("its inputs: {fault}"),
+    "DeviceUnusable": _("device {device} cannot be used: {fault}"),
+    # Of nodes.
+    "NoReportSince": _("no report since {time} UTC"),
+    "DevicesOfAnother": _("devices {devices} belong to another node already; they are left out"),
+    "Coded": _("{code} {why}"),
+    "UnknownPart": _("part {part} runs on it, which the record does not know"),
+    "CopiedElsewhere": _(
+        "an agent on another machine has this node's identity: its state folder was copied or moved; it is refused and "
+        "nothing new is placed here; a node that was moved joins again with a token of its own"
+    ),
+    "Copied": _(
+        "two agents that are alive have this node's identity: its state folder was copied; the second one is refused "
+        "and nothing new is placed here until the copy is gone and somebody resumes the node"
+    ),
+    "PartsForgotten": _(
+        "its agent does not know {count} of the parts that it acknowledged ({part}): its state folder is an older one "
+        "or another; they may be alive and are not started again; stop their stages to have them ended"
+    ),
+    "RecordBehind": _(
+        "its agent has seen order {seen}, and the record knows {known}: the record was restored from a backup, or the "
+        "node joined again; {count} parts run there that nobody knows here ({part}); they go on, and an administrator "
+        "stops them one by one on the node's page"
+    ),
+    "FellSilent": _(
+        "{lost} of {total} nodes fell silent together ({nodes}): the fault is more likely on this side; nothing of "
+        "theirs is started elsewhere until they are back, or staff release the fuse"
+    ),
+    # Of reports, and of a field in one.
+    "InventoryRefused": _("inventory refused: {fault}"),
+    "ReportRefused": _("report refused: {fault}"),
+    "ReportUnrecorded": _("report refused: it could not be recorded: {fault}"),
+    "TooManyValues": _("this is no report: it has more than {most} values"),
+    "TooManyBytes": _("this is no report: it has {size} bytes; at most {most}"),
+    "NoReport": _("this is no report: {fault}"),
+    "DeviceTwice": _("inventory: device {device} is listed twice; the second is left out"),
+    "LinksKept": _("inventory: {fault}; its links stay as they were"),
+    "LinkToItself": _("device {device} has a link to itself; a link ends at another device, a switch or the host"),
+    "Measured": _("measurement: {fault}"),
+    "FetchedTooFast": _("fetched is {size} bytes in {took} s; at most {most} Gbit/s"),
+    "DeviceFieldIs": _("device {device} {field} is {value}; {fault}"),
+    "DeviceField": _("device {device} {field}: {fault}"),
+    "FieldIs": _("{field} is {value}; {fault}"),
+    "Field": _("{field}: {fault}"),
+    "AtMost": _("at most {most}"),
+    "AtLeast": _("at least {least}"),
+    "AtMostLong": _("at most {most} long"),
+    "NoNul": _("no NUL may be in it"),
+    "TooDeep": _("it is nested too deeply"),
+    # Of the installation.
+    "DiskLow": _("{free_gib} GiB are free, below the floor of {floor_gib} GiB"),
+    "Broken": _("{rule}; broken by {rows}"),
+    # The rules, by the numbers of controlplane.operations.invariants.
+    "OneLiveAttempt": _("a stage has at most one live attempt, and has one exactly while it is active"),
+    "ClaimsAddUp": _("no device is claimed beyond what it has, and its sums are those of its open claims"),
+    "OneFinalEvent": _("a final job has one final event, and only final stages"),
+    "SpansFollow": _("the spans of a log, and of each of its streams, follow each other without gap or overlap"),
+    "EndedHoldsNothing": _("an ended part holds nothing, an open claim belongs to a part that lives"),
+    "PartsEndAttempts": _("an attempt has ended exactly when all its parts have"),
+    "NoEndBeforeBegin": _("no claim ends before it begins, and no attempt either"),
+    "EventsNumbered": _(
+        "the events of a job are numbered without a gap, from 1 or from those that went because they were old"
+    ),
+    "SlotsOnce": _("no slot of a device is in two open claims"),
+    # What a simulation does now, and why it has no result.
+    "Cell": _("{profile} x{load}, seed {seed}: {done} / {total}"),
+    "BrokerSilent": _("it could not be started: the message broker does not answer"),
+    "ProcessEnded": _("its process ended with status {status}"),
+    "NotStarted": _("its process could not be started: {fault}"),
+    "ProcessGone": _("its process is gone"),
+    "TookTooLong": _("it took longer than {minutes} minutes"),
+    "ServerStopped": _("the server that ran it was stopped"),
+}
