@@ -177,7 +177,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         return _refuse(400, f"this is no batch of measurements: {error}")
     if _is_of_another(node, batch.incarnation):
         return _refuse(409, ANOTHER)
-    if batch.incarnation and not hosts.takes(node, batch.incarnation, batch.seq):
+    if batch.incarnation and not hosts.register_batch(node, batch.incarnation, batch.seq):
         return HttpResponse(status=204)
     now = timezone.now()
     known = Device.objects.filter(node=node).values_list("uuid", "id", "kind", "index")
@@ -206,9 +206,9 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         if of_parts:
             cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
     if batch.host is not None:
-        hosts.measured(node, batch.host, now)
+        hosts.store_sample(node, batch.host, now)
     loads.note_fetched(node, batch.fetched)
-    if loads.weigh(node) or absurd:
+    if loads.update_load(node) or absurd:
         alarms.raised(alarms.MEASUREMENT, {node.name: absurd} if absurd else {}, about=node.name)
     if of_devices or of_parts or batch.host is not None:
         changes.announce("samples")

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from agents.protocol import Report
 from controlplane.fleet.models import Node
 
-# After so many report periods without a word the former incarnation is taken for gone.
+# After this many report periods of silence the former incarnation is considered gone.
 PERIODS_OF_SILENCE = 2.5
 LEAST_SILENCE_S = 1.0
 
@@ -83,12 +83,12 @@ def judge(
         return ReportVerdict.TAKEN if seq > holder_seq else ReportVerdict.OLD
     is_alive = silent_s < patience_s
     if is_of_another_machine(message, holder):
-        # However long the holder is silent: it may be cut off, and what it runs is alive.
+        # However long the holder is silent: its network may be cut while its stages run.
         return ReportVerdict.WAITS if is_alive and not heard_since_asked else ReportVerdict.COPY
     if message.boot_id == holder.boot_id and message.start_seq != holder.start_seq:
         if message.start_seq > holder.start_seq:
             return ReportVerdict.TAKEN
-        # A process that was replaced ends its last connection; one that dials again lives.
+        # A replaced process ends its last connection; one that connects again is alive.
         return ReportVerdict.COPY if opened_since else ReportVerdict.FENCED
     if is_alive:
         return ReportVerdict.COPY if heard_since_asked else ReportVerdict.WAITS

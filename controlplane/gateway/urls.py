@@ -1,4 +1,4 @@
-"""What the gateway answers over HTTP."""
+"""The HTTP addresses of the gateway."""
 
 from django.urls import include, path
 

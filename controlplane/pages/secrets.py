@@ -28,7 +28,7 @@ def _reader(request: HttpRequest) -> User:
 
 
 def _chosen(user: User, name: str) -> Project | None:
-    """The project of this name, else the reader's default one, else the first; None where they may see none."""
+    """The project of this name, else the user's default one, else the first; None if they may see none."""
     projects = visible_projects(user)
     if name:
         found = projects.filter(name=name).first()
@@ -39,7 +39,7 @@ def _chosen(user: User, name: str) -> Project | None:
     return default if default in projects else projects.order_by("name").first()
 
 
-def _page(request: HttpRequest, project: Project | None, status: int = 200, **said: Any) -> HttpResponse:
+def _page(request: HttpRequest, project: Project | None, status: int = 200, **values: Any) -> HttpResponse:
     user = _reader(request)
     done = request.GET.get("done", "")
     response = page(
@@ -53,7 +53,7 @@ def _page(request: HttpRequest, project: Project | None, status: int = 200, **sa
             "may_delete": project is not None and secrets.may_delete(user, project),
             "largest": secrets.LARGEST,
             "done": done if done in DONE else "",
-            **said,
+            **values,
         },
         place="secrets",
         crumbs=[(_("Secrets"), "")],
@@ -78,7 +78,7 @@ def show(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def put(request: HttpRequest) -> HttpResponse:
-    """Sets a secret. Browsers send the lines of a form with CR LF; what is kept has LF alone."""
+    """Sets a secret. Browsers send the lines of a form with CR LF; they are stored with LF."""
     project = _chosen(_reader(request), request.POST.get("project", ""))
     if project is None:
         raise Http404(_("There is no such project that you may see."))
@@ -96,7 +96,7 @@ def put(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def delete(request: HttpRequest) -> HttpResponse:
-    """Deletes a secret; whoever waits for it goes on waiting."""
+    """Deletes a secret; stages that need it keep waiting."""
     project = _chosen(_reader(request), request.POST.get("project", ""))
     if project is None:
         raise Http404(_("There is no such project that you may see."))

@@ -1,4 +1,4 @@
-"""The reader's own page: who they are here, their access tokens, how they sign in, and where they are signed in."""
+"""The user's own page: their roles, access tokens, ways to sign in, and sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
 MOST_DAYS = 366
-# What was done is told on the page that follows, by these words in its address.
+# The result of an action is shown on the next page, selected by these words in its address.
 DONE = (
     "revoked",
     "password",
@@ -47,7 +47,7 @@ DONE = (
     "address",
     "notices",
 )
-# By what a browser and a system are known, the first that fits: most claim to be several.
+# Marks of browsers and systems in the user agent, the first that fits: most claim to be several.
 BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
 SYSTEMS = {
     "Windows": "Windows",
@@ -69,18 +69,18 @@ def _has_password(user: User) -> bool:
 
 
 def _connected(user: User) -> list[tuple[Any, SocialAccount | None]]:
-    """Each provider, and the reader's account there where one is connected."""
+    """Each provider, and the user's account there if one is connected."""
     held = {each.provider: each for each in SocialAccount.objects.filter(user=user)}
     return [(provider, held.get(provider.name)) for provider in settings.OIDC_PROVIDERS.values()]
 
 
 def _sessions(request: HttpRequest) -> list[UserSession]:
-    """Where the reader is signed in; only for a page that is looked at, as listing them removes those that ended."""
+    """The user's sessions; only for a displayed page, because listing them removes ended ones."""
     return UserSession.objects.purge_and_list(request.user) if request.method == "GET" else []
 
 
 def _browser(agent: str) -> str:
-    """A browser as people call it, or what it says of itself."""
+    """The name of a browser and system, or the start of its user agent."""
     name = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((system for mark, system in SYSTEMS.items() if mark in agent), "")
     return f"{name}, {system}" if name and system else agent[:60]
@@ -132,7 +132,7 @@ def show(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def make_token(request: HttpRequest) -> HttpResponse:
-    """Makes a token and shows its secret on this very answer, once: it is kept nowhere."""
+    """Creates a token and shows its secret in this answer only: it is stored as a digest."""
     user = _reader(request)
     name, scopes, days = (
         request.POST.get("name", "").strip(),
@@ -157,7 +157,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
-    """Takes back one of the reader's tokens; another's is not there."""
+    """Revokes one of the user's tokens; another user's gives 404."""
     if not service.revoke_token(_reader(request), token):
         raise Http404(_("You have no such token."))
     return redirect("/user?done=revoked")
@@ -168,7 +168,7 @@ def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
 @never_cache
 @require_POST
 def change_password(request: HttpRequest) -> HttpResponse:
-    """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
+    """Changes the password. A present password must be given, guarded like a sign-in. Other browsers are signed out."""
     user = _reader(request)
     if user.is_from_directory:
         return user_page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
@@ -200,7 +200,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
-    """Signs the reader out in every other browser; tokens stay."""
+    """Signs the user out in every other browser; tokens stay valid."""
     service.end_sessions(_reader(request), but=request.session.session_key)
     return redirect("/user?done=signed-out")
 
@@ -209,7 +209,7 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def end_session(request: HttpRequest, number: int) -> HttpResponse:
-    """Signs the reader out in one other browser; another's is not there."""
+    """Signs the user out in one other browser; another user's session gives 404."""
     session = UserSession.objects.filter(user=_reader(request), pk=number).first()
     if session is None:
         raise Http404(_("You are not signed in there."))
@@ -220,7 +220,7 @@ def end_session(request: HttpRequest, number: int) -> HttpResponse:
 @login_required
 @require_POST
 def choose_theme(request: HttpRequest) -> HttpResponse:
-    """Keeps the theme with the reader, for browsers in which they chose none."""
+    """Stores the theme of the user, for browsers without a choice of their own."""
     user, theme = _reader(request), request.POST.get("theme", "")
     user.theme = theme if theme in THEMES else ""
     user.save(update_fields=["theme"])
@@ -231,7 +231,7 @@ def choose_theme(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def choose_time_zone(request: HttpRequest) -> HttpResponse:
-    """Keeps the zone in which the reader's pages show times; none is that of each browser."""
+    """Stores the time zone in which pages show times to the user; empty for that of each browser."""
     user, zone = _reader(request), request.POST.get("time_zone", "")
     if zone and zone not in time_zones.names():
         fault = _('"%(zone)s" is no time zone; choose one of the list, such as Europe/Berlin.') % {"zone": zone[:64]}
@@ -245,7 +245,7 @@ def choose_time_zone(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def choose_notices(request: HttpRequest) -> HttpResponse:
-    """Keeps which ends of their jobs the reader is told of by mail, and that it is in the language of now."""
+    """Stores which ends of jobs are sent to the user by mail, and the present language for these mails."""
     user, ends = _reader(request), request.POST.get("ends", "")
     if ends and ends not in NoticeChoice.Ends.values:
         return user_page(request, 422, notice_fault=_("Choose none, failed jobs, or all jobs that end."))
@@ -257,7 +257,7 @@ def choose_notices(request: HttpRequest) -> HttpResponse:
 
 @method_decorator(transaction.atomic, name="post")
 class Accounts(ConnectionsView):
-    """Takes back the connection with an account at a provider; the user page shows them."""
+    """Removes the connection with an account at a provider; the user page shows them."""
 
     http_method_names = ["get", "post"]
     success_url = "/user?done=disconnected"

@@ -14,7 +14,7 @@ from controlplane.jobs.clauses import ShownValues, in_words, shown
 from controlplane.jobs.reasons import phrase_text
 from scheduler.core.explain.counterfactual import SENTENCES
 
-# The templates of the catalogue of reasons, for the translators; a test compares them with the catalogue.
+# The templates of the catalogue of reasons, for translators; a test compares them with the catalogue.
 REASONS = (
     _("on hold by {who}"),
     _("stage {stage} did not complete, and this one needs it"),
@@ -51,7 +51,7 @@ REASONS = (
 )
 
 
-# What would have to be otherwise, by kind of change; a test compares them with those of the search.
+# Counterfactual changes by kind; a test compares them with those of the search.
 CHANGES = (
     _("released from its hold"),
     _("with pool {pool} started again"),
@@ -80,7 +80,7 @@ CHANGES = (
 )
 
 
-# What alarms say; a fault may be one of these in its turn, or the words of a library or of Python.
+# Texts of alarms; ``{fault}`` may be another of these, or a message of a library or of Python.
 ALARMED = (
     _("it cannot be planned: {fault}"),
     _("{stage} runs here and cannot be planned: {fault}"),
@@ -146,7 +146,7 @@ RULES = (
     _("no slot of a device is in two open claims"),
 )
 
-# What the readers of traces note of a workload, and why they leave rows out.
+# Notes of trace readers on a workload, and their reasons for leaving rows out.
 TRACES = (
     _("made up: no trace of a real cluster"),
     _("1 row cannot run and was left out: {why} (first: line {line})"),
@@ -170,10 +170,10 @@ LEFT_OUT = (
     _("no GPU asked for"),
 )
 
-# Who did something, where it was no person.
+# The system as the one who acted.
 ACTORS = (_("engine"), _("agent"))
 
-# How a simulation failed, where not by a fault in the work itself.
+# Why a simulation failed, apart from errors in the work itself.
 FAULTS = (
     _("its process could not be started: {reason}"),
     _("its process is gone"),
@@ -181,10 +181,10 @@ FAULTS = (
     _("the server that ran it was stopped"),
 )
 
-# Who can do something about a reason for waiting.
+# Who can change the cause of a wait reason.
 ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin"))
 
-# What agents note of their hosts, devices and parts; what is between the braces are names, numbers and others' words.
+# Notes of agents on their hosts, devices and parts; the fields are names, numbers and foreign texts.
 NOTES = (
     _("its clock is about {n} s ahead of the control plane's"),
     _("its clock is about {n} s behind the control plane's"),
@@ -260,7 +260,7 @@ NOTES = (
 
 
 def change_text(change: Mapping[str, Any]) -> str:
-    """A change of a counterfactual in the reader's language."""
+    """A change of a counterfactual, in the reader's language."""
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
@@ -268,12 +268,12 @@ def change_text(change: Mapping[str, Any]) -> str:
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:
-    """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
+    """The text ``name`` of an object, in the reader's language if ``<name>_said`` has it in clauses."""
     return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
 
 
 def funnel_text(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """How many nodes were left after each filter of a search, with the filters in the reader's language."""
+    """The number of nodes left after each filter of a search, with the filters in the reader's language."""
     funnel, said = waiting["funnel"], waiting["funnel_said"]
     if len(said) != len(funnel):
         return [(label, count) for label, count in funnel]
@@ -281,17 +281,17 @@ def funnel_text(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 def trace_text(note: str) -> str:
-    """A note on a trace in the reader's language, and in it why rows were left out."""
+    """A note on a trace in the reader's language, including why rows were left out."""
     return phrase_text(note, (*TRACES, *LEFT_OUT), inner=("why",))
 
 
 def alarm_text(says: str) -> str:
-    """What an alarm says, in the reader's language, and in it what is wrong or which rule is broken."""
+    """The text of an alarm in the reader's language, including its fault or the broken rule."""
     return phrase_text(says, (*ALARMED, *RULES), inner=("fault", "rule"))
 
 
 def note_text(note: str) -> str:
-    """What an agent noted, in the reader's language; it may be several sentences, and begin with a code."""
+    """A note of an agent in the reader's language; it may be several sentences, and begin with a code."""
     code, space, rest = note.partition(" ")
     if space and re.fullmatch(r"[A-Z][A-Z0-9_]+", code):
         return f"{code} {note_text(rest)}"
@@ -306,7 +306,7 @@ def partition_text(profile: str, slot: int | None, device: str = "") -> str:
 
 
 def division_text(division: Mapping[str, Any] | None) -> str:
-    """How a device is divided, in a line; empty for one that is not."""
+    """The partitioning of a device in one line; empty if it has none."""
     if division is None:
         return ""
     times = Counter(one["profile"] for one in division["made"])
