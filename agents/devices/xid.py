@@ -1,7 +1,7 @@
-"""What NVIDIA's fault numbers (Xid) mean for the card that told them, and what the driver asks for to mend it.
+"""The meaning of NVIDIA's fault numbers (Xid) for the card, and the recovery action that the driver requests.
 
-Source: NVIDIA, "XID errors" (GPU deployment and management documentation), and the resolution its catalogue names;
-of the recovery actions nvml.h (nvmlDeviceGpuRecoveryAction_t) and "GPU memory error management".
+Source: NVIDIA, "XID errors" (GPU deployment and management documentation), and the resolution its catalogue names; of
+the recovery actions nvml.h (nvmlDeviceGpuRecoveryAction_t) and "GPU memory error management".
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ FAULTS = {
     140: "a memory error that could not be handled: reset the GPU, and have it replaced if that does not help",
     149: "NVLink error: reset the GPU, and look at cable and switch if that does not help",
 }
-# Something was repaired or contained; the card works, and needs a reset when it is free.
+# An error was repaired or contained; the card works, and needs a reset when it is free.
 WARNINGS = {
     63: "a memory row was remapped",
     92: "many corrected memory errors",
     94: "a contained memory error",
     154: "the driver asks for an action that this library does not tell; nvidia-smi -q or the kernel's log does",
 }
-# The driver wants something new to be done; what, the library says (see ``recovery``).
+# The driver announces a new recovery action, which the library reports (see ``recovery``).
 RECOVERY_CHANGED = 154
-# 13, 31, 43, 45 and all others are the program's own errors, or consequences of one already told.
+# 13, 31, 43, 45 and all others are the program's own errors, or consequences of one already reported.
 HOLD_S = 600.0
 
-# What the driver asks for before the card may work again; 0 is nothing.
+# The requested recovery action before the card may work again; 0 is none.
 _ACTIONS = {
     1: ("RECOVERY_GPU_RESET", "its driver asks for a reset of the GPU"),
     2: ("RECOVERY_NODE_REBOOT", "its driver asks for a reboot of the host"),
@@ -45,7 +45,7 @@ _ACTIONS = {
 
 
 def condition(number: int) -> Condition | None:
-    """What a fault number makes of a device; None for those that are the program's."""
+    """Return the condition for a fault number; None for the program's own errors."""
     if number in FAULTS:
         return Condition(f"XID_{number}", "UNHEALTHY", f"Xid {number}: {FAULTS[number]}")
     if number in WARNINGS:
@@ -54,7 +54,7 @@ def condition(number: int) -> Condition | None:
 
 
 def recovery(action: int) -> Condition | None:
-    """What the driver's recovery action makes of a device; None where it asks for nothing."""
+    """Return the condition for the driver's recovery action; None if it requests none."""
     if action == 0:
         return None
     code, sentence = _ACTIONS.get(

@@ -201,7 +201,7 @@ class Life:
                 next_tick = now + self._tick(now)
             for source, _ in poll.poll(max(0.0, next_tick - now) * 1000 + 1):
                 if source == self.wake:
-                    if self._hear():
+                    if self._read_signals():
                         next_tick = self.memory_at = 0.0
                 elif source == self.word:
                     if not self._listen():
@@ -217,15 +217,15 @@ class Life:
         if not self.is_command:
             self.status, self.ended_at = None, self.began_at
 
-    def _hear(self) -> bool:
+    def _read_signals(self) -> bool:
         """Read the signals that arrived; return True if one of them is not merely the end of a process."""
-        heard = b""
+        numbers = b""
         try:
             while piece := os.read(self.wake, 512):
-                heard += piece
+                numbers += piece
         except BlockingIOError:
             pass
-        return any(number != signal.SIGCHLD for number in heard)
+        return any(number != signal.SIGCHLD for number in numbers)
 
     def _reap(self) -> bool:
         """Reap ended processes; return True if none is left.

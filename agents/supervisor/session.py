@@ -59,13 +59,13 @@ class SessionProcess:
         signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
         # Heard, not ignored: what a process ignores its command would ignore too.
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, _hear)
+            signal.signal(number, _ignore)
         given, out, err, mine = self._terminal() if self.order.get("tty") else self._pipes()
         word_reader, word_writer = os.pipe()
         me = os.getpid()
         self.main = os.fork()
         if self.main == 0:
-            _let_it_go_first()
+            _prefer_as_oom_victim()
             run_command(self.order, 0.0, out, err, word_writer, me, given)
         for descriptor in {given, out, err, word_writer}:
             os.close(descriptor)
@@ -266,11 +266,11 @@ class SessionProcess:
         return [pid for pid in found - {os.getpid()} if procfs.start_time(pid) is not None]
 
 
-def _hear(*_: object) -> None:
+def _ignore(*_: object) -> None:
     """Signal handler without effect: that a signal came is read from the wake pipe."""
 
 
-def _let_it_go_first() -> None:
+def _prefer_as_oom_victim() -> None:
     """Make the kernel choose the interactive command first when the host runs out of memory, like the part's own."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:

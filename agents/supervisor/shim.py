@@ -38,7 +38,7 @@ class Shim:
         signal.signal(signal.SIGTERM, self._note_shutdown)
         # Heard, not ignored: what a process ignores its command would ignore too, what it hears is reset by exec.
         for number in _HEARD:
-            signal.signal(number, _hear)
+            signal.signal(number, _ignore)
 
     def _note_shutdown(self, *_: object) -> None:
         if self.life is None:
@@ -73,8 +73,8 @@ _HEARD = (
 )
 
 
-def _hear(*_: object) -> None:
-    """Nothing: that a signal came is read from the wake pipe."""
+def _ignore(*_: object) -> None:
+    """Do nothing: arrived signals are read from the wake pipe."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Finds CPUs: one device per NUMA node, with the cores and the memory that this agent may really use."""
+"""Finds CPUs: one device per NUMA node, with the cores and the memory that this agent may use."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ class CpuProbe:
         return int(text) if text.isdigit() else 0
 
     def _watts(self, cores: list[int], watts: dict[int, float]) -> float | None:
-        """What these cores draw: their share of each package that they lie in; None where one tells nothing."""
+        """Return the watts of these cores: their share of each package that they are in; None if one is not
+        measured."""
         packages = {self._packages[core] for core in cores if core in self._packages}
         if not packages or not packages <= watts.keys():
             return None
@@ -115,7 +116,7 @@ class CpuProbe:
         return round(sum(watts[package] * mine[package] / whole[package] for package in packages), 1)
 
     def _shape(self, cores: list[int]) -> dict[str, str]:
-        """Physical cores, sockets and caches, where the kernel tells them."""
+        """Return physical cores, sockets and caches, if the kernel reports them."""
         found: dict[str, str] = {"sockets": str(len({self._packages[core] for core in cores}))}
         siblings = {
             _text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
@@ -133,11 +134,11 @@ class CpuProbe:
         return list(enumerate(psutil.cpu_times(percpu=True)))
 
     def _numa_nodes(self, allowed: list[int]) -> dict[int, tuple[list[int], int]]:
-        """NUMA node -> allowed cores and bytes; one node 0 with everything where the kernel tells none."""
+        """Return allowed cores and bytes by NUMA node; one node 0 with everything if the kernel reports none."""
         nodes: dict[int, tuple[list[int], int]] = {}
         found = {int(folder.name[4:]): folder for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*")}
         memory = {numa: _mem_total(_text(folder / "meminfo")) for numa, folder in found.items()}
-        # Memory plugged into a running virtual machine is missing in some kernels' per-node sums.
+        # Memory hot-plugged into a virtual machine is missing in some kernels' per-node sums.
         whole = _mem_total(_text(self.root / "proc/meminfo"))
         scale = max(1.0, whole / sum(memory.values())) if sum(memory.values()) else 1.0
         for numa, folder in found.items():
@@ -146,7 +147,7 @@ class CpuProbe:
         return nodes or {0: (allowed, 0)}
 
     def _groups(self) -> list[Path]:
-        """The agent's own cgroup v2 folder and those above it; a limit of any of them holds."""
+        """Return the agent's own cgroup v2 folder and those above it, whose limits apply too."""
         mount = self.root / "sys/fs/cgroup"
         own = next((line[3:] for line in _text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/")
         folder = mount / own.strip("/")
@@ -192,7 +193,7 @@ def _text(path: Path) -> str:
 
 
 def core_list(text: str) -> list[int]:
-    """``0-3,8`` -> [0, 1, 2, 3, 8]."""
+    """Parse ``0-3,8`` into [0, 1, 2, 3, 8]."""
     cores: list[int] = []
     for piece in filter(None, text.split(",")):
         first, _, last = piece.partition("-")
