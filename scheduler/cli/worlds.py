@@ -44,7 +44,7 @@ def _run(args: argparse.Namespace, chosen: str) -> int:
     asked = _scenario(args, chosen)
     for note in asked.trace.notes:
         print(note, file=sys.stderr)
-    found = report.live(asked, _Bar(len(asked.cells)) if sys.stderr.isatty() else None)
+    found = report.simulate(asked, _Bar(len(asked.cells)) if sys.stderr.isatty() else None)
     if args.plots:
         Path(args.plots).write_text(plots.page(found), encoding="utf-8")
         print(f"plots are in {args.plots}", file=sys.stderr)
