@@ -177,8 +177,8 @@ def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
     for stage in found.get("stages", ()):
         stage["why"] = told_text(stage, "why")
         for forecast in ("expected_start", "expected_s", "memory", "device_memory"):
-            if found := stage[forecast]:
-                found["basis"] = told_text(found, "basis")
+            if estimate := stage[forecast]:
+                estimate["basis"] = told_text(estimate, "basis")
         stage["funnel"] = funnel_text(stage)
         for reason in stage["reasons"]:
             reason["text"] = reason_text(reason)

@@ -89,7 +89,7 @@ def test_a_snapshot_for_many_has_nobodys_zone(town: Town) -> None:
     def make(_user: User) -> dict[str, str]:
         return {"at": f'"{timezone.localtime(AT):%H:%M %Z}"'}
 
-    shared = snapshots.Shared.of(snapshots.Source("/of-this-test", make, ()), town.owner.user)
+    shared = snapshots.Shared.of(snapshots.TopicSource("/of-this-test", make, ()), town.owner.user)
     with timezone.override(zoneinfo.ZoneInfo("Asia/Shanghai")):
         assert bytes(shared.now().parts["at"]) == b'"22:30 UTC"'
 
