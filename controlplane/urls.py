@@ -10,7 +10,7 @@ admin.site.site_header = "Switchyard"
 admin.site.site_title = "Switchyard"
 admin.site.index_title = "Administration"
 
-handler400 = "controlplane.wellformed.said"
+handler400 = "controlplane.wellformed.bad_request_page"
 
 urlpatterns = [
     path("api/v1/", include(("controlplane.api.urls", "v1"))),

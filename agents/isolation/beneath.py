@@ -151,7 +151,7 @@ def make(path: str, rights: FileRights = OWN) -> None:
     try:
         here, rest = anchor(path, rights)
         if not rest:
-            return _hand_on(here, rights)
+            return _give_to_project_user(here, rights)
         if not rights.may_change(os.lstat(here)) and ".." not in rest:
             try:
                 return _make_ours(here, rest, rights)
@@ -181,7 +181,7 @@ def _make_ours(here: str, rest: list[str], rights: FileRights) -> None:
         os.close(top)
 
 
-def _hand_on(path: str, rights: FileRights) -> None:
+def _give_to_project_user(path: str, rights: FileRights) -> None:
     """Give a folder of *nobody* to its project's user: the agent created it before projects had users of their own."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

@@ -120,7 +120,7 @@ class ContainerExecutor:
         assert wanted.spec is not None, "prepare has checked it"
         if "PATH" not in wanted.spec.env:
             del env["PATH"]  # the image knows better
-        env["YARD_STOP_FILE"] = str(_told(places))
+        env["YARD_STOP_FILE"] = str(_stop_file(places))
         broken = [
             name for name, value in env.items() if not name or "=" in name or "\n" in name or "\0" in name + value
         ]
@@ -152,7 +152,7 @@ class ContainerExecutor:
             argv=spec.argv,
             env_file=f"{secret_file.folder(self.ground.state)}/{part}.env",
             cwd=str(places.work),
-            readable=[*readable, str(_told(places).parent), *([str(places.secrets)] if spec.secret_files else [])],
+            readable=[*readable, str(_stop_file(places).parent), *([str(places.secrets)] if spec.secret_files else [])],
             writable=[path for path in writable if path],
             user=own if run_as.uid is None else (run_as.uid, run_as.gid if run_as.gid is not None else run_as.uid),
             cpus_milli=spec.cpus_milli,
@@ -179,7 +179,7 @@ class ContainerExecutor:
 
     def _furnish(self, places: PartPaths, spec: PartSpec, run_as: RunAs) -> None:
         rights = run_as.rights()
-        _told(places).parent.mkdir(mode=0o755)
+        _stop_file(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
             if path:
                 beneath.make(path, rights)
@@ -206,7 +206,7 @@ class ContainerExecutor:
             "lines_file": box.env_file.removesuffix(".env") + ".lines" if box.several_lines else "",
             "bell": str(self.ground.bell),
             "notice": str(places.notice),
-            "told": str(_told(places)),
+            "told": str(_stop_file(places)),
             "notes": engines.unlimited(engine, box),
         }
 
@@ -326,7 +326,7 @@ def _remove(plan: dict[str, Any]) -> str:
         return str(error)
 
 
-def _told(places: PartPaths) -> Path:
+def _stop_file(places: PartPaths) -> Path:
     """Return where the stop notice appears inside: in a folder of its own, because it is created by rename."""
     return places.folder / "notice" / places.notice.name
 

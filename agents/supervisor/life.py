@@ -17,7 +17,7 @@ from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
-from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
+from agents.supervisor.record import GUEST, read_whole, stop_order, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.secret_file import forget
 from agents.supervisor.stream import OutputStream
@@ -251,7 +251,7 @@ class Life:
     def _tick(self, now: float) -> float:
         """Check stop, time limit, lease and memory; return the seconds until the next check."""
         self._look_for_stop()
-        self._look_for_guest()
+        self._start_session()
         pause = STOP_TICK_S
         limit = self.order.get("time_limit_s")
         if limit is not None:
@@ -268,7 +268,7 @@ class Life:
                 pause = min(pause, max(0.01, self.kill_at - now) if now < self.kill_at else 0.1)
         return pause
 
-    def _look_for_guest(self) -> None:
+    def _start_session(self) -> None:
         """Start the program of an interactive session that the agent requests.
 
         It belongs to the part from its start, so it is counted, limited and ended with the part.
@@ -334,7 +334,7 @@ class Life:
     def _look_for_stop(self) -> None:
         if self.host_goes_down:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
-        if wanted := stop_told(self.folder):
+        if wanted := stop_order(self.folder):
             grace_s = number(wanted.get("grace_s"), self._grace_s())
             self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 

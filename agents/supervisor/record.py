@@ -76,7 +76,7 @@ def tell_stop(folder: str, grace_s: float, why: str, save: bool) -> None:
         os.rename(draft, f"{folder}/stop")
 
 
-def stop_told(folder: str) -> dict | None:  # type: ignore[type-arg]
+def stop_order(folder: str) -> dict | None:  # type: ignore[type-arg]
     """Return what :func:`tell_stop` wrote last; None if it wrote nothing."""
     if told := read_whole(f"{folder}/stop.json"):
         return told

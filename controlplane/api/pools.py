@@ -92,7 +92,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @action(detail=True, methods=["get"])
     def access(self, request: Request, name: str) -> Response:
         """The projects and groups that may use the pool; every user if both are empty and it is not restricted."""
-        return Response(pool_access.told(self.get_object()))
+        return Response(pool_access.plain(self.get_object()))
 
     @extend_schema(
         request=PoolUsersSerializer,
@@ -110,6 +110,6 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         body = self.body(PoolUsersSerializer)
         with transaction.atomic():
             pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)
-            unless_changed(request, pool_access.told(pool))
+            unless_changed(request, pool_access.plain(pool))
             pool_access.allow(pool, body["projects"], body["groups"], restricted=body["restricted"])
-        return Response(pool_access.told(pool))
+        return Response(pool_access.plain(pool))

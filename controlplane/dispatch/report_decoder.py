@@ -103,7 +103,7 @@ def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, str]:
     try:
         found = msgspec.json.decode(raw, type=Inventory)
     except UNREADABLE as error:
-        return None, f"inventory refused: {_told(error, raw)}"
+        return None, f"inventory refused: {_sentence(error, raw)}"
     return found, _odd(found)
 
 
@@ -123,7 +123,7 @@ def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[str]) -> Any:
     try:
         return msgspec.json.decode(raw, type=shape)
     except UNREADABLE as error:
-        faults.append(f"{name}: {_told(error, raw)}")
+        faults.append(f"{name}: {_sentence(error, raw)}")
         fault: BaseException = error
     try:
         fields = msgspec.json.decode(raw)
@@ -152,7 +152,7 @@ def _plain(error: BaseException) -> str:
     return str(error).replace("`", "")
 
 
-def _told(error: BaseException, raw: msgspec.Raw) -> str:
+def _sentence(error: BaseException, raw: msgspec.Raw) -> str:
     """Describe a fault with device, field, value, and what would be accepted."""
     found = _PATH.search(str(error))
     if found is None:

@@ -4,7 +4,7 @@ from django.urls import include, path
 
 from controlplane.observability.probes import alive, ready
 
-handler400 = "controlplane.wellformed.said"
+handler400 = "controlplane.wellformed.bad_request_page"
 
 urlpatterns = [
     path("healthz", alive),

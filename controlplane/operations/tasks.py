@@ -37,4 +37,4 @@ def invariants() -> None:
 )
 def shadow(decision_id: int) -> None:
     """Evaluates the shadow profiles for one decision. Idempotent: a decision has one row of theirs."""
-    beside.think_beside(decision_id)
+    beside.evaluate_shadows(decision_id)

@@ -52,17 +52,17 @@ def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group], *, r
 
     What runs goes on; what waits and may not use the pool any more waits and says so.
     """
-    before = told(pool)
+    before = plain(pool)
     pool.restricted = restricted or bool(projects or groups)
     pool.save(update_fields=["restricted"])
     pool.allowed_projects.set(projects)
     pool.allowed_groups.set(groups)
-    audit.record("pool.allow", pool, before=before, after=told(pool))
+    audit.record("pool.allow", pool, before=before, after=plain(pool))
     transaction.on_commit(changes.wake)
     transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def told(pool: Pool) -> dict[str, Any]:
+def plain(pool: Pool) -> dict[str, Any]:
     """The names of the projects and groups that may use the pool, and whether it is for them only."""
     return {
         "restricted": pool.restricted,

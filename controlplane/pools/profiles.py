@@ -176,7 +176,7 @@ def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
     if len(note) > LONGEST_NOTE:
         raise ProfileInvalid(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
-    _tell()
+    _announce()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
 
 
@@ -199,7 +199,7 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
     Profile.objects.filter(pk=version.profile_id).update(active=version)
     after = {"active": version.number, "unseen": unseen}
     audit.record("profile.activate", version.profile, before={"active": was}, after=after)
-    _tell()
+    _announce()
     transaction.on_commit(changes.wake)
 
 
@@ -216,7 +216,7 @@ def delete(profile: Profile) -> None:
     told = {"description": profile.description, "spec": newest.spec if newest else None}
     audit.record("profile.delete", profile, before=told)
     profile.delete()
-    _tell()
+    _announce()
 
 
 @transaction.atomic
@@ -230,7 +230,7 @@ def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None)
     _clean(pool)
     pool.save(update_fields=list(wanted))
     audit.record("pool.profile", pool, before=before, after=wanted)
-    _tell()
+    _announce()
     transaction.on_commit(changes.wake)
 
 
@@ -243,5 +243,5 @@ def _clean(row: Profile | Pool) -> None:
         raise ProfileInvalid(sentences[0], at) from None
 
 
-def _tell() -> None:
+def _announce() -> None:
     transaction.on_commit(lambda: changes.announce("profiles"))

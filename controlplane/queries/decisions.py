@@ -229,7 +229,7 @@ def record_of(number: int) -> bytes:
     record = log.find(settings.DECISIONS, number)
     if record is None:
         raise Unseen(_("record of decision {number}").format(number=number))
-    return log.alone(record)
+    return log.single_record_segment(record)
 
 
 def found(number: int) -> rows.Decision:

@@ -34,7 +34,7 @@ class Went:
     size_bytes: int
     oldest: datetime | None
 
-    def told(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """As it is written down."""
         return {**asdict(self), "oldest": self.oldest.isoformat() if self.oldest else None}
 
@@ -117,6 +117,6 @@ def _step(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime) 
 
 
 def _noted(project: Project | None, by_kind: dict[str, list[Row]]) -> Removal:
-    told = {name: _summed(rows).told() for name, rows in by_kind.items()}
-    log.info("removed by retention of %s: %s", project or "the cluster", told)
-    return Removal.objects.create(project=project, went=told)
+    by_name = {name: _summed(rows).plain() for name, rows in by_kind.items()}
+    log.info("removed by retention of %s: %s", project or "the cluster", by_name)
+    return Removal.objects.create(project=project, went=by_name)

@@ -54,7 +54,7 @@ def forget() -> None:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[bool]:
+def _scheduling_lock() -> Iterator[bool]:
     """Hold the installation's scheduling lock. Yields False if another process holds it for too long."""
     with connection.cursor() as cursor:
         try:
@@ -77,8 +77,8 @@ def cycle() -> None:
         if 0 < pause < 1:
             time.sleep(pause)
         changes.clear_wake()
-        with _alone() as mine:
-            if not mine:
+        with _scheduling_lock() as is_held:
+            if not is_held:
                 return
             began, _last_at, _began_at = time.perf_counter(), clock(), time.monotonic()
             try:
@@ -100,15 +100,15 @@ def cycle() -> None:
         _arm(QUIET_S if _store.is_behind else None, changes.explain)
 
 
-def tell() -> None:
+def explain() -> None:
     """Write the reasons of waiting stages that the last cycle did not reach, and set a timer if more are left."""
-    with _mutex, _alone() as mine:
-        if not mine or _done is None or not _store.is_behind:
+    with _mutex, _scheduling_lock() as is_held:
+        if not is_held or _done is None or not _store.is_behind:
             return
         began, now = time.perf_counter(), clock()
-        told = tell_more(_store, _planner, _done, now)
+        explained = tell_more(_store, _planner, _done, now)
         took_s = time.perf_counter() - began
-        recorder.note(told, took_s, now, is_between=True)
+        recorder.note(explained, took_s, now, is_between=True)
         _arm(REST * took_s if _store.is_behind else None, changes.explain)
 
 

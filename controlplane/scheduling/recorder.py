@@ -125,7 +125,7 @@ class Recorder:
             try:
                 rows = self.flush()
                 if rows and self.shadow_is_due():
-                    changes.think_beside(rows[-1].pk)
+                    changes.request_shadows(rows[-1].pk)
             except Exception:
                 logger.exception("a decision could not be written down; deciding goes on")
             finally:
@@ -221,7 +221,7 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
         duration_ms=round(one.took_s * 1000, 3),
         waiting=len(snapshot.waiting),
         started=[{"stage": numbers[i], **whys[i]} for i in applied.started],
-        evicted=[_told(stops[i], numbers) for i in applied.stopped],
+        evicted=[_stop_entry(stops[i], numbers) for i in applied.stopped],
         skipped=[numbers[i] for i in applied.skipped],
         waits={code: count for code, count in counts.items() if code and count},
         head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
@@ -230,7 +230,7 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
     )
 
 
-def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
+def _stop_entry(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
     """Return which stages were told to stop, for which stage and at what price."""
     told: dict[str, Any] = {
         "stage": numbers[stop.victim],

@@ -142,7 +142,7 @@ class LiveStore:
         """Return what changed in the snapshot of :meth:`load` since the last call."""
         self._serial += 1
         found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
-        self._reports.hear(found)
+        self._reports.note_changes(found)
         self._forget_news()
         return found
 

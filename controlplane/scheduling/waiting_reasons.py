@@ -82,7 +82,7 @@ class WaitingReasons:
             tuple[tuple[Node, ...], Mapping[tuple[str, str], float], dict[str, str], DurationForecast] | None
         ) = None
 
-    def hear(self, news: News) -> None:
+    def note_changes(self, news: News) -> None:
         """Note what changed since the last cycle."""
         self._is_stirred |= bool(news.waiting or news.running or news.nodes)
         for name, stage in news.waiting.items():
@@ -300,7 +300,7 @@ def _row(
     }
     promise = msgspec.to_builtins(wait.planned) if wait.planned else None
     first_promise = _first_promise(stage, wait.planned) if wait.planned else None
-    lasts = lengths.told(stage, wait.planned.placement if wait.planned else None)
+    lasts = lengths.plain(stage, wait.planned.placement if wait.planned else None)
     announced = msgspec.to_builtins(first(stage, wait.expected)) if wait.expected else None
     funnel = [list(step) for step in wait.funnel]
     values = (reasons, funnel, shown(wait.expected), planned, promise, first_promise, lasts, announced)

@@ -81,7 +81,7 @@ class Keeper:
                 try:
                     self.bring_up()
                     while True:
-                        self.waiter.wait(self.restart_the_dead())
+                        self.waiter.wait(self.restart_dead())
                 except Stop:
                     return 0
                 finally:
@@ -241,7 +241,7 @@ class Keeper:
                     )
             if time.monotonic() > deadline:
                 break
-            self.waiter.wait(min(0.2, self.restart_the_dead() or 0.2))
+            self.waiter.wait(min(0.2, self.restart_dead() or 0.2))
         return [f"{name} ({agent})" for agent, names in agents.items() for name in names if name in missing]
 
     # -- details of up -----------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class Keeper:
             first: dict[str, str] = json.loads(output)
             return first
 
-    def restart_the_dead(self) -> float | None:
+    def restart_dead(self) -> float | None:
         """Start each dead service that is due; return seconds until the next one is due, None without any."""
         now = time.monotonic()
         for service in self.services:

@@ -126,10 +126,10 @@ class Cluster:
             *(() if self.durable else ("--no-sync",)),
         ]
         # The database is created in single-user mode, so that a cluster is in its place with it or not at all.
-        script = f"{shlex.join(initdb)} </dev/null && exec {shlex.join(self._alone(self._unfinished))}"
+        script = f"{shlex.join(initdb)} </dev/null && exec {shlex.join(self._single_user_server(self._unfinished))}"
         return leashed(["sh", "-c", script], user=user, death_signal=signal.SIGTERM)
 
-    def _alone(self, folder: Path) -> list[str]:
+    def _single_user_server(self, folder: Path) -> list[str]:
         """Return the server in single-user mode, without authentication; it runs the statements of its standard
         input."""
         settings = ("-c", "password_encryption=scram-sha-256")
@@ -151,13 +151,13 @@ class Cluster:
         made = self.begin_making(environment, user)
         output, _ = made.communicate()
         if made.returncode == EXIT_CANNOT_MAP and (parts := identity.account()) and os.getuid() == 0:
-            user = self._lend(parts)
+            user = self._grant_access(parts)
             made = self.begin_making(environment, user)
             output, _ = made.communicate()
         self.finish_making(made.returncode, output.decode(errors="replace"))
         return user
 
-    def _lend(self, owner: tuple[int, int]) -> User:
+    def _grant_access(self, owner: tuple[int, int]) -> User:
         """Give the parts' account access to a cluster of root's, if user namespaces are forbidden; return it."""
         self.folder.parent.chmod(0o711)
         os.chown(self.sockets, *owner)
@@ -236,7 +236,7 @@ class Cluster:
             give(self.folder, *(owner_of(user) or (0, 0)))
         # Access is changed last, by :meth:`service`, so that interrupted steps are repeated.
         if not self.password_file.exists() or "scram" not in (self.folder / "pg_hba.conf").read_text():
-            command = leashed(self._alone(self.folder), user=user)
+            command = leashed(self._single_user_server(self.folder), user=user)
             made = self._run(command, environment, self._new_password(user))
             output, _ = made.communicate()
             if made.returncode != 0:

@@ -40,7 +40,7 @@ def replay(args: argparse.Namespace) -> int:
         if args.id is not None:
             _tell(record.snapshot, done.plan)
         if not done.same:
-            words = _otherwise(record, done.plan)
+            words = _other_plan(record, done.plan)
             code = "" if done.same_code else f" (decided by engine {record.code}, this is another)"
             print(f"decision {record.id} came out otherwise{code}: {words}")
     if not args.json:
@@ -137,7 +137,7 @@ def _tell(snapshot: Snapshot, plan: Plan) -> None:
         print(f"wait    {numbers[wait.stage]}: {'; '.join(sentence(reason) for reason in wait.reasons)}")
 
 
-def _otherwise(record: Record, plan: Plan) -> str:
+def _other_plan(record: Record, plan: Plan) -> str:
     """The first difference between the recorded plan and this one, in words."""
     numbers = difference.named(record.snapshot)
     seen = difference.compare(record.plan, plan)

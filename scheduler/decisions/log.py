@@ -283,7 +283,7 @@ def read(source: Path, since: float = 0.0, until: float = float("inf")) -> Itera
             yield record
 
 
-def alone(record: Record) -> bytes:
+def single_record_segment(record: Record) -> bytes:
     """Return the record as the content of a segment of its own."""
     return Writer(Path()).frame(record)
 

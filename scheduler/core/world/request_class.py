@@ -182,7 +182,7 @@ class FeasibleSet:
         line = self.places.line_of(node_row)
         return None if line < 0 else line
 
-    def judge_anew(self) -> None:
+    def reevaluate(self) -> None:
         """Look at every place again: what the scores rest on has changed."""
         self._seen = -1
 
@@ -296,10 +296,10 @@ def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tup
     alike."""
     within = stage.within if stage.within_required else ""
     request = RequestClass(stage.pool, stage.nodes, stage.alternatives, stage, within)
-    return work_out_anew(request, fleet, profile, measured)
+    return recompute(request, fleet, profile, measured)
 
 
-def work_out_anew(
+def recompute(
     request: RequestClass, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]
 ) -> RequestClass:
     """Compute the request class from nothing, in place."""
