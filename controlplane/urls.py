@@ -1,4 +1,4 @@
-"""Where each address leads: the API, the pages, the admin, the agents' door."""
+"""All addresses: the API, the pages, the admin, and the agents' ones."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -17,7 +17,7 @@ urlpatterns = [
     path("healthz", probes.alive),
     path("readyz", probes.ready),
     path("agent/v1/", include("controlplane.dispatch.urls")),
-    # One door for passwords, with one guard.
+    # The only sign-in by password, with one guard.
     path("admin/login/", sign_in.to_administer),
     path("admin/", admin.site.urls),
     path("", include("controlplane.pages.urls")),

@@ -114,7 +114,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             before = _chosen(project)
             try:
                 chosen = rules.choose(project, body["days"], body.get("log_bytes", ...))
-            except rules.Unfit as error:
+            except rules.InvalidChoice as error:
                 at = FieldError(f"/days/{error.kind}", str(error), "invalid")
                 raise RequestRefused(422, "invalid", str(error), errors=[at]) from None
             for row in chosen:

@@ -106,7 +106,7 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
             "command": settings.SIGN_IN_COMMAND
         }
         return _page(request, 410, said=said)
-    guard.welcome(one)
+    guard.succeeded(one)
     if request.method != "POST":
         return render(request, "sign_in_link.html", {"named": user.get_username()})
     logout(request)

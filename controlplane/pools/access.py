@@ -1,6 +1,6 @@
-"""Who may use which pool: a restricted one the projects that it names, and the members of the groups that it names.
+"""Access to pools: a restricted pool is for the projects and the members of the groups that it names.
 
-It stays restricted when the last of them is deleted: then nobody may use it, until somebody says otherwise.
+It stays restricted when the last of them is deleted: then nobody may use it, until an operator changes that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from controlplane.pools.models import Pool
 
 
 def usable_by(user: User) -> Callable[[Pool, Project], bool]:
-    """Whether a job of this user in a project may use a pool. Reads once, for many pools and projects."""
+    """Return a function that tells whether a job of this user in a project may use a pool. Reads once, for many pools
+    and projects."""
     projects: dict[object, set[object]] = {}
     for pool_id, project_id in Pool.allowed_projects.through.objects.values_list("pool_id", "project_id"):
         projects.setdefault(pool_id, set()).add(project_id)
@@ -36,7 +37,7 @@ def usable_by(user: User) -> Callable[[Pool, Project], bool]:
 
 
 def usable_to(user: User) -> Callable[[Pool], bool]:
-    """Whether this user may submit to a pool, in whichever project."""
+    """Return a function that tells whether this user may submit to a pool, in any project."""
     may_use, projects = usable_by(user), list(permissions.submittable(user))
 
     def is_usable(pool: Pool) -> bool:
@@ -47,10 +48,10 @@ def usable_to(user: User) -> Callable[[Pool], bool]:
 
 @transaction.atomic
 def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group], *, restricted: bool = False) -> None:
-    """Lets these projects and groups use the pool and nobody else; where both are empty, everybody, or nobody where it
-    is to be ``restricted``.
+    """Restrict the pool to these projects and groups; if both are empty, open it to everybody, or to nobody if it is to
+    be ``restricted``.
 
-    What runs goes on; what waits and may not use the pool any more waits and says so.
+    Running stages go on; waiting ones that may not use the pool any more wait with that reason.
     """
     before = plain(pool)
     pool.restricted = restricted or bool(projects or groups)
@@ -63,7 +64,7 @@ def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group], *, r
 
 
 def plain(pool: Pool) -> dict[str, Any]:
-    """The names of the projects and groups that may use the pool, and whether it is for them only."""
+    """The names of the projects and groups that may use the pool, and whether it is restricted to them."""
     return {
         "restricted": pool.restricted,
         "projects": sorted(pool.allowed_projects.values_list("name", flat=True)),
