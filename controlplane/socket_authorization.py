@@ -26,8 +26,8 @@ V = TypeVar("V")
 class AuthorizationWatch(Generic[K, V]):
     """Watches sockets that each depend on a row.
 
-    ``read`` returns what is valid now for many keys at once; ``on_result`` is called with the result, or None if there is
-    none any more, and must not block.
+    ``read`` returns what is valid now for many keys at once; ``on_result`` is called with the result, or None if there
+    is none any more, and must not block.
     """
 
     def __init__(self, read: Callable[[set[K]], Mapping[K, V]]) -> None:

@@ -39,7 +39,7 @@ from controlplane.socket_authorization import AuthorizationWatch
 log = logging.getLogger(__name__)
 
 LONGEST_MESSAGE: Final = 131_072
-# What one socket may say ahead of the other: a piece may have one byte only, and costs far more to keep.
+# The most messages that one socket may have in flight: a piece may have one byte only, and costs far more to store.
 MOST_PIECES: Final = 16_384
 WORDS_PER_S: Final = 2_000
 STDIN, STDOUT, STDERR = range(3)
@@ -211,7 +211,7 @@ class AgentSession(SessionSocket):
     async def on_message(self, word: SessionWord) -> None:
         await self.pass_on("word", word=encode(word))
         if word.end is not None and not self.is_over:
-            # The agent waits for this: it has said all.
+            # The agent waits for this after its last message.
             self.is_over = True
             await self.close()
 

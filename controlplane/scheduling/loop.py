@@ -33,10 +33,10 @@ _last_at = 0.0
 _last_s = 0.0
 _began_at = float("-inf")
 _done: Cycle | None = None
-# What asks for the next cycle, and for the next look at those who wait.
+# The messages that request the next cycle, and the next evaluation of waiting stages.
 _timers: dict[Callable[[], None], threading.Timer] = {}
-# Nobody is told why it waits between the cycles before so long after one: what comes then has the core. Between two
-# looks at some of them passes so many times as long as the first of the two took.
+# No reasons are written between the cycles within this time after one, so that new work has the core. The pause between
+# two evaluations is this multiple of the duration of the first.
 QUIET_S = 0.5
 REST = 2.0
 
@@ -84,7 +84,7 @@ def cycle() -> None:
             try:
                 done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:
-                raise  # it is away or busy, which other places tell
+                raise  # it is unreachable or busy, which is reported elsewhere
             except Exception as error:
                 _alarms.tell({alarms.CYCLE: {"scheduler": f"no cycle comes through: {type(error).__name__}: {error}"}})
                 raise
