@@ -332,7 +332,7 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     device.capacity_milli = max(found.capacity_milli, device.claimed_milli)
     device.memory_bytes = max(found.memory_bytes, device.claimed_memory_bytes)
     device.features, device.attributes = dict(found.features), dict(found.attributes)
-    if not links.fault(found):  # else the last good ones stay, and an alarm says so
+    if not links.fault(found):  # otherwise the last valid ones stay, and an alarm is raised
         device.links = msgspec.to_builtins(found.links)
     device.division = msgspec.to_builtins(found.division)
     device.sharing = found.sharing
@@ -398,7 +398,7 @@ def resume(node: Node, actor: str, reason: str = "") -> Node:
 
 
 def cordon(device: Device, actor: str, reason: str) -> None:
-    """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    """Take a device out of service; stages that hold it go on. A reason is required."""
     if not reason.strip():
         raise NodeRefused(_("a cordon needs a reason: others will ask"))
     _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})", "device.cordon", reason)

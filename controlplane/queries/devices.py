@@ -145,7 +145,7 @@ def _division(stored: Mapping[str, Any] | None) -> Division | None:
     try:
         division = msgspec.convert(stored, protocol.Division)
     except msgspec.ValidationError:
-        return None  # from before there were bounds; its node is set aside, and says so
+        return None  # from before values were bounded; its node has an alarm
     made = [Partition(one.profile, one.start, one.size, one.uuid) for one in division.made]
     return Division(division.mode, division.profiles, made, division.makes, division.whole)
 

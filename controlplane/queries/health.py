@@ -68,7 +68,7 @@ def installation(user: User) -> Installation:
 def _queues() -> list[HealthQueue]:
     try:
         return [HealthQueue(one.name, one.waiting, list(one.workers), list(one.standing_by)) for one in health.queues()]
-    except RedisError:  # a check says so
+    except RedisError:  # a check reports it
         return []
 
 

@@ -187,7 +187,7 @@ class Recorder:
         self._shadowed_at = now
         if Pool.objects.exclude(shadow_profile="").exists():
             return True
-        alarms.raised(alarms.SHADOW, {})  # nobody thinks beside any more: nothing is wrong with it
+        alarms.raised(alarms.SHADOW, {})  # no pool has a shadow profile any more, so its alarm is cleared
         return False
 
 

@@ -69,11 +69,11 @@ class LiveStore:
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.
         self._serial = 0
-        # Whether the last load began anew.
+        # Whether the last load read everything.
         self.has_read_everything = False
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
-        # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
+        # Rows that the last cycle left out because they are invalid: by kind of alarm, then by name.
         self.aside: dict[str, dict[str, str]] = {}
 
     @uncollected()

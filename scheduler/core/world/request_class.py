@@ -69,7 +69,7 @@ class CandidateNodes(Sequence[Candidate]):
         return self._line
 
     def forget(self, node_rows: Iterable[int]) -> None:
-        """Look at these nodes anew."""
+        """Update the values of these nodes."""
         for row in node_rows:
             self._made.pop(row, None)
 
@@ -146,7 +146,7 @@ class FeasibleSet:
         fits = np.ones(len(todo), dtype=np.bool_)
         for ask, rows, needs in zip(self.alternative.asks, self.rows, self.needs, strict=True):
             at = rows[todo]
-            memory = 0 if ask.partition else ask.memory_bytes  # a partition's memory is judged with its place
+            memory = 0 if ask.partition else ask.memory_bytes  # a partition's memory is checked with its place
             enough = (ledger.milli[at] >= needs[todo]) & (ledger.memory[at] >= memory)
             fits &= enough.sum(axis=1) >= ask.count
         if not self.is_disjoint:
@@ -183,7 +183,7 @@ class FeasibleSet:
         return None if line < 0 else line
 
     def reevaluate(self) -> None:
-        """Look at every place again: what the scores rest on has changed."""
+        """Reset all cached scores, because their inputs have changed."""
         self._seen = -1
 
     def replace_lines(self, gone: Sequence[int], came: FeasibleSet | None, rank: Rows) -> None:
