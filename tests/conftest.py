@@ -77,7 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load Django's apps before tests are collected; a run of pure suites does without (``-p no:django``)."""
     if config.pluginmanager.hasplugin("django"):
         import django
+        from django.conf import settings as configured
 
+        # Each client of a test makes its middleware anew, which would list all static files each time.
+        configured.WHITENOISE_AUTOREFRESH = True
         django.setup()
 
 

@@ -75,9 +75,13 @@ def set_memory(groups: dict[str, str], memory_bytes: int | None) -> None:
 
 
 def join(groups: dict[str, str]) -> None:
-    """Move this process, which must have one thread, into the groups."""
-    for folder in groups.values():
-        _write(os.path.join(folder, "cgroup.procs"), "0")
+    """Move this process, which must have one thread, into the groups.
+
+    In cgroup v1 the thread that calls moves itself through ``tasks``: the kernel then takes no lock that waits for its
+    other cores, which ``cgroup.procs`` does (0.1 ms instead of 12 for each group).
+    """
+    for name, folder in groups.items():
+        _write(os.path.join(folder, "cgroup.procs" if name == UNIFIED else "tasks"), "0")
 
 
 def kill(groups: dict[str, str]) -> None:

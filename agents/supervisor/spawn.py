@@ -1,7 +1,7 @@
 """Forks a child directly into its control group. Standard library only: the shim imports it.
 
-Moving a running process between groups waits for the kernel's other cores, 15 ms and more on an idle host. A child that
-starts in its group (``clone3`` with CLONE_INTO_CGROUP, Linux 5.7) does not wait.
+Moving a running process between groups of cgroup v2 waits for the kernel's other cores, 15 ms and more on an idle host.
+A child that starts in its group (``clone3`` with CLONE_INTO_CGROUP, Linux 5.7) does not wait.
 """
 
 import ctypes

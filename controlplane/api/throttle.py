@@ -41,9 +41,12 @@ class PerUser(BaseThrottle):
             sort, person = "anonymous", who(request._request).address
         key = f"rate:{sort}:{person}:{int(time.time()) // WINDOW_S}"
         try:
-            cache.add(key, 0, 2 * WINDOW_S)
-            return int(cache.incr(key)) <= settings.RATE_LIMITS[sort] * WINDOW_S
-        except ValueError:  # it expired between the two
+            try:
+                count = int(cache.incr(key))
+            except ValueError:  # the first one of its window
+                count = 1 if cache.add(key, 1, 2 * WINDOW_S) else int(cache.incr(key))
+            return count <= settings.RATE_LIMITS[sort] * WINDOW_S
+        except ValueError:  # Redis was emptied between the two
             return True
         except RedisError as error:
             PerUser._blind_until = time.monotonic() + AGAIN_S

@@ -5,7 +5,9 @@ It stays restricted when the last of them is deleted: then nobody may use it, un
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from django.contrib.auth.models import Group
@@ -18,20 +20,24 @@ from controlplane.pools.models import Pool
 
 
 def usable_by(user: User) -> Callable[[Pool, Project], bool]:
-    """Return a function that tells whether a job of this user in a project may use a pool. Reads once, for many pools
-    and projects."""
-    projects: dict[object, set[object]] = {}
-    for pool_id, project_id in Pool.allowed_projects.through.objects.values_list("pool_id", "project_id"):
-        projects.setdefault(pool_id, set()).add(project_id)
-    groups: dict[object, set[int]] = {}
-    for pool_id, group_id in Pool.allowed_groups.through.objects.values_list("pool_id", "group_id"):
-        groups.setdefault(pool_id, set()).add(group_id)
-    own = set(user.groups.values_list("pk", flat=True)) if groups else set()
+    """Return a function that tells whether a job of this user in a project may use a pool. Reads once, for restricted
+    pools only."""
+
+    @cache
+    def allowed() -> tuple[dict[object, set[object]], dict[object, set[int]], set[int]]:
+        projects: dict[object, set[object]] = defaultdict(set)
+        for pool_id, project_id in Pool.allowed_projects.through.objects.values_list("pool_id", "project_id"):
+            projects[pool_id].add(project_id)
+        groups: dict[object, set[int]] = defaultdict(set)
+        for pool_id, group_id in Pool.allowed_groups.through.objects.values_list("pool_id", "group_id"):
+            groups[pool_id].add(group_id)
+        return projects, groups, set(user.groups.values_list("pk", flat=True)) if groups else set()
 
     def may_use(pool: Pool, project: Project) -> bool:
         if not pool.restricted:
             return True
-        return project.pk in projects.get(pool.pk, ()) or bool(own & groups.get(pool.pk, set()))
+        projects, groups, own = allowed()
+        return project.pk in projects[pool.pk] or bool(own & groups[pool.pk])
 
     return may_use
 

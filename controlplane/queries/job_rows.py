@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -230,10 +230,11 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
 
 def _related(stages: list[rows.Stage]) -> _Related:
     """Read the rows that belong to these stages, in five queries at most."""
-    found, ids = _Related(), [stage.id for stage in stages]
-    through = rows.Stage.needs.through.objects.filter(from_stage__in=ids)
-    for needing, needed in through.values_list("from_stage_id", "to_stage_id"):
-        found.needs[needing].append(needed)
+    found, counts = _Related(), Counter(stage.job_id for stage in stages)
+    if several := [stage.id for stage in stages if counts[stage.job_id] > 1]:
+        through = rows.Stage.needs.through.objects.filter(from_stage__in=several)
+        for needing, needed in through.values_list("from_stage_id", "to_stage_id"):
+            found.needs[needing].append(needed)
     tried = [stage.id for stage in stages if stage.attempt_count]
     if tried:
         newest = rows.Attempt.objects.filter(stage__in=tried).order_by("stage_id", "-number").distinct("stage_id")

@@ -15,8 +15,8 @@ from tests.chaos.test_job import TIMERS, on, processes_of
 
 pytestmark = pytest.mark.chaos
 # Slow enough that it lasts until it has grown again: a stage keeps its size for a minute at least. Two share the work
-# of a step, so that two are faster: who is not does not grow again.
-STEPS, WORK = 1000, "0.16"
+# of a step, so that two are faster: who is not does not grow again. One that only shrinks need not last so long.
+STEPS, FEW_STEPS, WORK = 1000, 500, "0.16"
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +31,20 @@ def gang() -> Iterator[Gang]:
 @pytest.fixture(scope="module")
 def calm(gang: Gang) -> str:
     """The digest of the weights when nothing happens, on one node."""
+    return weights_of_calm(gang, STEPS)
+
+
+def weights_of_calm(gang: Gang, steps: int) -> str:
     # Under a name of its own: what takes a moment here would be what is expected of the others.
-    return gang.weights(submit(gang, nodes=1, work="0", name="calm"))
+    return gang.weights(submit(gang, nodes=1, work="0", steps=steps, name="calm"))
 
 
-def submit(gang: Gang, nodes: int | dict[str, int], work: str, name: str = "ddp") -> JobRecord:
-    return gang.submit(nodes=nodes, name=name, DDP_PAUSE="0", DDP_STEPS=str(STEPS), DDP_WORK=work)
+def submit(gang: Gang, nodes: int | dict[str, int], work: str, steps: int = STEPS, name: str = "ddp") -> JobRecord:
+    return gang.submit(nodes=nodes, name=name, DDP_PAUSE="0", DDP_STEPS=str(steps), DDP_WORK=work)
 
 
-def submitted(gang: Gang, step: int = 30) -> JobRecord:
-    job = submit(gang, {"min": 1, "max": 2}, WORK)
+def submitted(gang: Gang, step: int = 30, steps: int = STEPS) -> JobRecord:
+    job = submit(gang, {"min": 1, "max": 2}, WORK, steps)
     stage = gang.until_under_way(job, step)
     assert placed(stage) == {"left", "right"}
     return job
@@ -87,8 +91,9 @@ def test_a_drained_node_is_left_and_taken_back(gang: Gang, calm: str) -> None:
         assert f"on {size} process(es)" in log
 
 
-def test_it_makes_room_for_somebody_who_waits(gang: Gang, calm: str) -> None:
-    job = submitted(gang)
+def test_it_makes_room_for_somebody_who_waits(gang: Gang) -> None:
+    calm = weights_of_calm(gang, FEW_STEPS)
+    job = submitted(gang, steps=FEW_STEPS)
     whole = {"cpus": 2, "expected": "40m", "time_limit": "1h", "priority": "high", "run": "sleep 3"}
     other = gang.yard.client.jobs.submit({"name": "other", **whole})
     other.wait(timeout_s=120)

@@ -178,7 +178,7 @@ function strip(d) {
   const every = Math.ceil(d.rows.length / 12), ticks = d.rows.map((_, i) => i).filter(i => i % every === 0);
   const clip = name => (name.length > 24 ? "…" + name.slice(-23) : name);
   return [[{
-    type: "heatmap", x: d.x.map(wall), y: d.rows.map((_, i) => i), z: d.z, zmin: 0, zmax: d.max ?? 100, colorscale: ramp(), showscale: false, hoverongaps: false, ygap: d.rows.length > 40 ? 0 : 1,
+    type: "heatmap", x: d.x.map(x => wall(x)), y: d.rows.map((_, i) => i), z: d.z, zmin: 0, zmax: d.max ?? 100, colorscale: ramp(), showscale: false, hoverongaps: false, ygap: d.rows.length > 40 ? 0 : 1,
     customdata: d.rows.map(row => d.x.map(() => safe(row))), hovertemplate: "%{customdata} · %{x|%H:%M:%S} · %{z:.0f} " + (d.unit || "%") + "<extra></extra>",
   }], layout({
     margin: { l: left, r: 8, t: 2, b: 24 }, xaxis: axis({ type: "date", nticks: 5 }),
@@ -198,7 +198,7 @@ function lines(d, el) {
   const series = d.series.slice(0, 8);
   const right = series.length > 1 ? Math.min(110, 14 + 6.4 * Math.max(...series.map(s => s.name.length))) : 12;
   const traces = series.map((s, i) => ({
-    type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(wall) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
+    type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(x => wall(x)) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
     line: { color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
   }));
   const ends = series.length < 2 ? [] : series.map((s, i) => {
