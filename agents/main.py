@@ -285,7 +285,7 @@ def status(nodes: list[NodeTasks]) -> str:
 
 async def run(options: argparse.Namespace, state: Path) -> None:
     """Run every node of this process until told to end."""
-    # First of all: what is started from here on must not find the variables of systemd.
+    # Before anything is started, because nothing may inherit the variables of systemd.
     systemd = Systemd()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -201,7 +201,7 @@ class ContainerExecutor:
             "memory_bytes": box.memory_bytes,
             "lines": dataclasses.asdict(engines.lines(engine, box)),
             "env": env,
-            # Both lie in memory; the monitor takes them away once the container is made of them.
+            # Both are in memory; the monitor removes them once the container is created.
             "env_file": box.env_file,
             "lines_file": box.env_file.removesuffix(".env") + ".lines" if box.several_lines else "",
             "bell": str(self.ground.bell),
@@ -225,7 +225,7 @@ class ContainerExecutor:
                 return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.substate)
             return dataclasses.replace(seen, notes=tuple(told.notes))
         if told.end is None and os.path.exists(f"{intent.folder}/container.json"):
-            # Its monitor was killed: an end is told when the container is gone, and not before.
+            # Its monitor was killed: the end is reported only when the container is gone.
             return Sighting(Phase.STOPPING, substate="its container is being removed", is_orphan=True)
         return dataclasses.replace(seen, exit=_merged(seen.exit, told.end))
 

@@ -152,7 +152,7 @@ class ProcessExecutor:
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
             raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
-        # What the order holds lies on a disk for as long as the part is known here.
+        # The order is on disk as long as the part is known here.
         closed = {name: env.pop(name) for name in hidden(spec) if name in env}
         mask = ground.masked.pop(wanted.part, None) or to_mask(spec)
         left = {"env": closed, "mask": mask}

@@ -36,7 +36,7 @@ REMOVAL_TRIES = 3
 class Life:
     """One part under the supervision of its shim.
 
-    ``who`` is what the record, open at ``record``, already tells of the shim; ``wake`` is where its signals arrive.
+    ``who`` is the shim's entry in the record, open at ``record``; ``wake`` is the pipe for its signals.
     """
 
     def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
@@ -356,7 +356,7 @@ class Life:
         if not self.main:
             return
         if self.word is not None:
-            # Nothing of the command runs yet: there is nobody to ask.
+            # Nothing of the command runs yet that could be asked to stop.
             self._tell(stopping=why)
             self._kill()
             return
@@ -436,7 +436,7 @@ class Life:
                 write_whole(f"{self.folder}/exit.json", end, sync=True)
                 break
             except OSError:
-                # A full disk passes. Where the folder itself is gone, nobody is left who would read how it ended.
+                # A full disk is temporary. If the folder is gone, nobody will read the end.
                 if not os.path.isdir(self.folder):
                     break
                 time.sleep(1.0)
