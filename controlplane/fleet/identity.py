@@ -13,11 +13,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 
 from agents.protocol import Report
 from controlplane.fleet.models import Node
+from controlplane.fleet.service import now_in_database
 
 # After this many report periods of silence the former incarnation is considered gone.
 PERIODS_OF_SILENCE = 2.5
@@ -109,7 +109,7 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, 
     holder = Incarnation(node.incarnation, node.start_seq, node.boot_id, node.machine_id)
     silent_s, asked, opened_since = 0.0, False, False
     if speaker.name != holder.name and holder.name and speaker.name:
-        now = _now()
+        now = now_in_database()
         silent_s = (now - node.last_report_at).total_seconds() if node.last_report_at else 1e9
         asked = bool(caller.asked_at and node.last_report_at and node.last_report_at > caller.asked_at)
         opened_since = bool(node.incarnation_at and caller.opened_at and caller.opened_at > node.incarnation_at)
@@ -136,12 +136,6 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, 
 def patience_s() -> float:
     """Seconds that the former incarnation must be silent before one from another machine may succeed it."""
     return max(LEAST_SILENCE_S, PERIODS_OF_SILENCE * float(settings.LINK_TIMERS.get("report_s", 5.0)))
-
-
-def _now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        return cursor.fetchone()[0]
 
 
 def why_copied(other: Incarnation, holder: Incarnation) -> str:

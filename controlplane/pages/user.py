@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
@@ -31,7 +31,7 @@ from controlplane.accounts.models import Member, Token, User
 from controlplane.accounts.permissions import roles
 from controlplane.notifications import notices
 from controlplane.notifications.models import NoticeChoice
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
 from controlplane.pages.sign_in import too_many
 
 MOST_DAYS = 366
@@ -60,10 +60,6 @@ SYSTEMS = {
 THEMES = ("", "light", "dark")
 
 
-def _reader(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
 def _has_password(user: User) -> bool:
     return bool(user.password) and user.has_usable_password()
 
@@ -87,7 +83,7 @@ def _browser(agent: str) -> str:
 
 
 def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
-    user = _reader(request)
+    user = reader(request)
     scopes = service.scopes_of(user)
     addresses = list(EmailAddress.objects.filter(user=user).order_by("-verified", "-primary", "pk")[:2])
     response = page(
@@ -133,7 +129,7 @@ def show(request: HttpRequest) -> HttpResponse:
 @require_POST
 def make_token(request: HttpRequest) -> HttpResponse:
     """Creates a token and shows its secret in this answer only: it is stored as a digest."""
-    user = _reader(request)
+    user = reader(request)
     name, scopes, days = (
         request.POST.get("name", "").strip(),
         request.POST.getlist("scopes"),
@@ -158,7 +154,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
     """Revokes one of the user's tokens; another user's gives 404."""
-    if not service.revoke_token(_reader(request), token):
+    if not service.revoke_token(reader(request), token):
         raise Http404(_("You have no such token."))
     return redirect("/user?done=revoked")
 
@@ -169,7 +165,7 @@ def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
 @require_POST
 def change_password(request: HttpRequest) -> HttpResponse:
     """Changes the password. A present password must be given, guarded like a sign-in. Other browsers are signed out."""
-    user = _reader(request)
+    user = reader(request)
     if user.is_from_directory:
         return user_page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
     old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
@@ -201,7 +197,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
     """Signs the user out in every other browser; tokens stay valid."""
-    service.end_sessions(_reader(request), but=request.session.session_key)
+    service.end_sessions(reader(request), but=request.session.session_key)
     return redirect("/user?done=signed-out")
 
 
@@ -210,7 +206,7 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
 @require_POST
 def end_session(request: HttpRequest, number: int) -> HttpResponse:
     """Signs the user out in one other browser; another user's session gives 404."""
-    session = UserSession.objects.filter(user=_reader(request), pk=number).first()
+    session = UserSession.objects.filter(user=reader(request), pk=number).first()
     if session is None:
         raise Http404(_("You are not signed in there."))
     session.end()
@@ -221,7 +217,7 @@ def end_session(request: HttpRequest, number: int) -> HttpResponse:
 @require_POST
 def choose_theme(request: HttpRequest) -> HttpResponse:
     """Stores the theme of the user, for browsers without a choice of their own."""
-    user, theme = _reader(request), request.POST.get("theme", "")
+    user, theme = reader(request), request.POST.get("theme", "")
     user.theme = theme if theme in THEMES else ""
     user.save(update_fields=["theme"])
     return redirect("/user")
@@ -232,7 +228,7 @@ def choose_theme(request: HttpRequest) -> HttpResponse:
 @require_POST
 def choose_time_zone(request: HttpRequest) -> HttpResponse:
     """Stores the time zone in which pages show times to the user; empty for that of each browser."""
-    user, zone = _reader(request), request.POST.get("time_zone", "")
+    user, zone = reader(request), request.POST.get("time_zone", "")
     if zone and zone not in time_zones.names():
         fault = _('"%(zone)s" is no time zone; choose one of the list, such as Europe/Berlin.') % {"zone": zone[:64]}
         return user_page(request, 422, zone_fault=fault)
@@ -246,7 +242,7 @@ def choose_time_zone(request: HttpRequest) -> HttpResponse:
 @require_POST
 def choose_notices(request: HttpRequest) -> HttpResponse:
     """Stores which ends of jobs are sent to the user by mail, and the present language for these mails."""
-    user, ends = _reader(request), request.POST.get("ends", "")
+    user, ends = reader(request), request.POST.get("ends", "")
     if ends and ends not in NoticeChoice.Ends.values:
         return user_page(request, 422, notice_fault=_("Choose none, failed jobs, or all jobs that end."))
     if ends and not (settings.EMAIL_HOST and EmailAddress.objects.filter(user=user, verified=True).exists()):

@@ -25,8 +25,9 @@ from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
+from controlplane.scheduling.waiting_reasons import key_facts
 from scheduler.core.model.clauses import plain
-from scheduler.core.model.types import Resize, Stop, Wait
+from scheduler.core.model.types import Resize, Stop
 from scheduler.core.planning.cycle import Cycle
 from scheduler.decisions import canonical, code, difference, log
 
@@ -135,7 +136,7 @@ class Recorder:
         """Update the known reasons, and return whether anything was decided or any of them changed."""
         plan, is_news = one.cycle.plan, _decided(one)
         for wait in plan.waits:
-            standing, known = _standing(wait), self._known.get(wait.stage)
+            standing, known = key_facts(wait), self._known.get(wait.stage)
             if known != standing:
                 is_news = True
                 self._forget(wait.stage)
@@ -195,15 +196,6 @@ def _decided(one: Noted) -> bool:
     """Return whether the cycle changed anything, or tried to."""
     applied = one.cycle.applied
     return bool(applied.started or applied.stopped or applied.skipped or one.cycle.plan.replanned)
-
-
-def _standing(wait: Wait) -> Any:
-    """Return what a stage waits for and until when, as far as a change of it is worth a new record."""
-    planned = wait.planned
-    return (
-        wait.reasons[0].code if wait.reasons else "",
-        planned and (round(planned.start_at), planned.placement),
-    )
 
 
 def _row(one: Noted, counts: Mapping[str, int]) -> Decision:

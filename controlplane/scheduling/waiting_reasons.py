@@ -220,7 +220,7 @@ class WaitingReasons:
         for wait in plan.waits:
             if wait.stage not in stages:
                 continue
-            was, urgent = self._written.get(wait.stage), _urgent(wait)
+            was, urgent = self._written.get(wait.stage), key_facts(wait)
             if was is None:
                 fresh.append((wait, urgent))
             elif was.urgent != urgent:
@@ -321,8 +321,8 @@ def _reason(reason: Reason) -> dict[str, Any]:
     }
 
 
-def _urgent(wait: Wait) -> Any:
-    """Return what must be written at once when it changes: the first reason and the promised reservation."""
+def key_facts(wait: Wait) -> Any:
+    """Return the first reason and the reservation; a change of these is written and recorded at once."""
     planned = wait.planned
     return (
         wait.reasons[0].code if wait.reasons else "",
