@@ -96,7 +96,9 @@ class LogQuerySerializer(StrictSerializer):
         default=None, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
     )
     limit = serializers.IntegerField(
-        default=job_logs.USUAL_BYTES, help_text=f"At most so many bytes, up to {job_logs.MOST_BYTES:,}."
+        default=job_logs.USUAL_BYTES,
+        max_value=2**63 - 1,
+        help_text=f"At most so many bytes, up to {job_logs.MOST_BYTES:,}.",
     )
     tail = serializers.IntegerField(default=None, help_text="Begin so many lines before the end instead.")
 

@@ -203,7 +203,7 @@ def test_hostile_paths_and_queries_are_refused(crawl: Crawl, group: str) -> None
 @pytest.mark.parametrize("person", PEOPLE)
 def test_whoever_asks_is_refused_alike(crawl: Crawl, person: str) -> None:
     for address in addresses():
-        for word in some(("%00", "%FF", "9" * 25, "1e400"), address, 2):
+        for word in some(("%00", "%FF", "9" * 25, "1e400"), address + person, 1):
             values = dict.fromkeys(re.findall(r"<(\w+)>", address), word)
             crawl.send(crawl.client(address, person), "GET", crawl.fill(address, **values))
             crawl.send(
@@ -275,7 +275,7 @@ def test_hostile_bodies_are_refused(crawl: Crawl, kind: str) -> None:
     agent = Client(raise_request_exception=False, headers={"authorization": f"Bearer {credential}"})
     for address in _posts():
         client = agent if address.startswith("/agent/") else crawl.client(address)
-        for body in some(BODIES, address + kind, 4):
+        for body in some(BODIES, address + kind, 2):
             crawl.send(client, "POST", crawl.fill(address), data=body, content_type=kind)
     crawl.ends()
 
@@ -303,7 +303,7 @@ def test_hostile_fields_are_refused(crawl: Crawl, address: str) -> None:
     good = GOOD.get(address, {})
     for name in _fields(address):
         rest = json.dumps({key: value for key, value in good.items() if key != name})[1:-1]
-        for written in some(JSON, address + name, 12):
+        for written in some(JSON, address + name, 6):
             body = f"{{{json.dumps(name)}: {written}{', ' if rest else ''}{rest}}}"
             for query in ("", "?dry_run=placement") if address == "/api/v1/jobs" else ("",):
                 crawl.send(
@@ -331,13 +331,13 @@ def test_hostile_values_inside_a_job_file_are_refused(crawl: Crawl) -> None:
     client = crawl.client("/api/v1/jobs")
     for outer, names in INNER.items():
         for name in names:
-            for written in some(JSON, outer + name, 12):
+            for written in some(JSON, outer + name, 5):
                 inner = f"{{{json.dumps(name)}: {written}}}"
                 held = f"[{inner}]" if outer in {"inputs", "outputs"} else inner
                 body = f'{{"run": "true", {json.dumps(outer)}: {held}}}'
                 crawl.send(client, "POST", "/api/v1/jobs?dry_run=validate", data=body, content_type="application/json")
     for name in STAGE_KEYS:
-        for written in some(JSON, name, 12):
+        for written in some(JSON, name, 5):
             body = f'{{"stages": [{{"name": "a", "run": "true", {json.dumps(name)}: {written}}}]}}'
             crawl.send(client, "POST", "/api/v1/jobs", data=body, content_type="application/json")
     crawl.ends()
@@ -356,7 +356,7 @@ def test_hostile_forms_of_the_administration_are_refused(crawl: Crawl, model: st
         form = answer.context["adminform"].form
         good = {key: form.initial.get(key, "x") for key in form.fields}
         for field in form.fields:
-            for word in some(WORDS, page + field, 4):
+            for word in some(WORDS, page + field, 2):
                 rest = "&".join(f"{quote(key)}={quote(str(value))}" for key, value in good.items() if key != field)
                 crawl.send(
                     crawl.browser, "POST", page, data=f"{rest}&{quote(field)}={word}",
@@ -381,7 +381,7 @@ def test_hostile_forms_of_the_administration_are_refused(crawl: Crawl, model: st
 
 def test_no_address_breaks_on_any_method(crawl: Crawl) -> None:
     for address in addresses():
-        for method in ("OPTIONS", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "get"):
+        for method in some(("OPTIONS", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "get"), address, 3):
             crawl.send(crawl.client(address), method, crawl.fill(address))
     crawl.ends()
 
