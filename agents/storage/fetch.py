@@ -84,21 +84,21 @@ class Fetcher:
         while time.monotonic() < deadline:
             if cancelled():
                 raise UnfitFile("it is not wanted any more")
-            take_transfers = self._sources(wanted.digest, failed)
-            if take_transfers.refused:
-                raise UnfitFile(take_transfers.refused)
-            for peer in take_transfers.peers:
+            found = self._sources(wanted.digest, failed)
+            if found.refused:
+                raise UnfitFile(found.refused)
+            for peer in found.peers:
                 try:
                     self._from_peer(wanted, peer, rank, size)
                     return
                 except (OSError, http.client.HTTPException, UnfitFile) as error:
                     log.info("input %s did not come from node %s: %s", wanted.name, peer.node, error)
                     failed.append(peer.node)
-            if take_transfers.is_appointed:
+            if found.is_appointed:
                 self._from_source(wanted)
                 return
-            if not take_transfers.peers:
-                time.sleep(take_transfers.wait_s)
+            if not found.peers:
+                time.sleep(found.wait_s)
         raise UnfitFile("no node had it, and none could load its source, for an hour")
 
     def _sources(self, digest: str, failed: list[str]) -> Sources:
@@ -191,18 +191,18 @@ class Fetcher:
     def _from_source(self, wanted: Input) -> None:
         renewed = time.monotonic()
 
-        def check_cancelled() -> None:
+        def renew_appointment() -> None:
             nonlocal renewed
             if time.monotonic() - renewed > RENEW_S:
                 renewed = time.monotonic()
                 self._sources(wanted.digest, [])
 
         if wanted.source.startswith(("https://", "http://")):
-            self._from_url(wanted, check_cancelled)
+            self._from_url(wanted, renew_appointment)
         else:
-            self._from_path(wanted, check_cancelled)
+            self._from_path(wanted, renew_appointment)
 
-    def _from_url(self, wanted: Input, check_cancelled: Callable[[], None]) -> None:
+    def _from_url(self, wanted: Input, renew_appointment: Callable[[], None]) -> None:
         parts = urlsplit(wanted.source)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise UnfitFile("its source is plain HTTP on another host; use https://")
@@ -221,7 +221,7 @@ class Fetcher:
                         raise UnfitFile(
                             f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps"
                         )
-                    check_cancelled()
+                    renew_appointment()
             self.store.take(draft, wanted.digest)
         except UnfitFile as error:
             raise UnfitFile(f"{wanted.source}: {error}") from error
@@ -230,7 +230,7 @@ class Fetcher:
             connection.close()
         self.store.complete(wanted.digest, "file")
 
-    def _from_path(self, wanted: Input, check_cancelled: Callable[[], None]) -> None:
+    def _from_path(self, wanted: Input, renew_appointment: Callable[[], None]) -> None:
         path = Path(wanted.source).resolve()
         above = next((folder for folder in self.readable if path == folder or folder in path.parents), None)
         if above is None:
@@ -248,7 +248,7 @@ class Fetcher:
                 self.store.complete(wanted.digest, "file")
                 return
             found = manifest.of(folder, name)
-            check_cancelled()
+            renew_appointment()
             if found.digest != wanted.digest:
                 raise UnfitFile(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
             self.store.put(folder, name, found)
