@@ -22,7 +22,7 @@ from deploy.local.port import free_port
 from deploy.local.service import ROOT
 
 NODES, FINISHED, PENDING, BULK = 128, 1_000_000, 100_000, 10_000
-SAMPLES = {"timeline": 20, "overview": 30, "dry_run": 10}
+SAMPLES = {"timeline": 20, "overview": 30, "dry_run": 30}
 DAYS = 60
 LOG_SAMPLES = 300
 # One row of each, cloned: what differs is said by column, and everything else is as it was.

@@ -24,6 +24,7 @@ from agents.protocol import Phase
 from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
+from controlplane.bulk_insert import insert
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible, saves, sealed
 from controlplane.jobs import spec as jobfile
@@ -281,6 +282,7 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                 bundle=job_spec.bundle,
                 submitted_at=at,
                 event_seq=1,
+                events_gone=0,
             )
             jobs.append(job)
             if without.values:
@@ -305,17 +307,14 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                 needs += [
                     through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
                 ]
-        Job.objects.bulk_create(jobs, batch_size=1000)
+        insert(jobs)
         if not Bundle.use({job.bundle for job in jobs if job.bundle}):
             gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
             raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
-        JobSecrets.objects.bulk_create(kept, batch_size=1000)
-        Stage.objects.bulk_create(stages, batch_size=1000)
-        through.objects.bulk_create(needs, batch_size=1000)
-        Event.objects.bulk_create(
-            [_submitted(job, actor, at) for job in jobs],
-            batch_size=1000,
-        )
+        insert(kept)
+        insert(stages)
+        insert(needs)
+        insert([_submitted(job, actor, at) for job in jobs])
         _audit_submitted(jobs)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))

@@ -12,6 +12,7 @@ from django.utils import translation
 from controlplane.scheduling.store import LiveStore, clock
 from controlplane.whatif import consolidation, counterfactuals, difference, dry_run
 from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, Reply
+from scheduler.core.planning.garbage import keep_all
 
 log = logging.getLogger(__name__)
 
@@ -36,3 +37,10 @@ def reply(name: str, params: Mapping[str, Any], language: str) -> Reply:
     if len(answer) > LARGEST_ANSWER_BYTES:
         return Reply(fault=f"the answer has {len(answer):,} bytes, more than is kept")
     return Reply(answer=msgspec.Raw(answer))
+
+
+def keep_world() -> None:
+    """Exclude the world from garbage collection if the last question read it anew: of the state of a large cluster, one
+    collection takes longer than an answer."""
+    if _store.has_read_everything:
+        keep_all()

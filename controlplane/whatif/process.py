@@ -31,7 +31,7 @@ def main() -> int:
     django.setup()
     from django.db import close_old_connections
 
-    from controlplane.whatif.answers import reply
+    from controlplane.whatif.answers import keep_world, reply
 
     try:
         while line.poll(IDLE_S):
@@ -39,6 +39,7 @@ def main() -> int:
             signal.alarm(LONGEST_S + 5)  # also if the worker that asked has gone
             line.send_bytes(msgspec.json.encode(reply(asked.name, asked.params, asked.language)))
             signal.alarm(0)
+            keep_world()
             close_old_connections()
     except (EOFError, OSError):
         pass
