@@ -104,7 +104,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     if refused.status >= 500:
         where = f"{request.method} {request.path}" if request else "a request"
         # If the database is unreachable every request fails in the same way, so one log line each is enough.
-        log.error("%s: %s, trace %s", where, refused.code, trace_id, exc_info=error if refused.status == 500 else None)
+        level, shown = (logging.ERROR, error) if refused.status == 500 else (logging.WARNING, None)
+        log.log(level, "%s: %s, trace %s", where, refused.code, trace_id, exc_info=shown)
     problem = Problem(
         title=title(refused.status),
         status=refused.status,

@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-# How long a request waits for an answer, and how often it looks.
+# How long a request waits for an answer, and how often it looks: after each tenth of the time that it has waited,
+# within these bounds. Of many who wait for long, each look costs all servers time.
 WAIT_S: Final = 25.0
-LOOK_S: Final = 0.02
+LOOK_S: Final = (0.02, 0.5)
 # Concurrent computations in the cluster and for one person, and the answers that a person may wait for.
 AT_ONCE: Final = 2
 AT_ONCE_EACH: Final = 1
@@ -136,8 +137,8 @@ def _waiting(user: User) -> Iterator[None]:
 def _wait(question: Question[Any], params: Mapping[str, Any], user: User, language: str, key: str) -> str:
     if not connection.in_atomic_block:
         connection.close()  # lets other requests use it meanwhile
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
+    began, (least_s, most_s) = time.monotonic(), LOOK_S
+    while (waited_s := time.monotonic() - began) < WAIT_S:
         if (found := cache.get(key)) is not None:
             return str(found)
         if cache.add(sent_mark(key), 1, round(WAIT_S) + LEASE_S):
@@ -145,7 +146,7 @@ def _wait(question: Question[Any], params: Mapping[str, Any], user: User, langua
                 _send(question, params, language, key, slots)
                 continue
             cache.delete(sent_mark(key))
-        time.sleep(LOOK_S)
+        time.sleep(min(max(waited_s / 10, least_s), most_s))
     detail = _("the engine is busy with other questions, or with a large world; ask again in a moment")
     raise NotAnswered(503, "busy", detail)
 

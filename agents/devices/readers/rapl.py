@@ -15,10 +15,10 @@ class Rapl:
     def __init__(self, root: Path = Path("/")) -> None:
         self._counters: dict[int, tuple[Path, int]] = {}
         for folder in sorted((root / "sys/class/powercap").glob("intel-rapl:[0-9]*")):
-            name = read_text(folder / "name")
+            name = file_text(folder / "name")
             package = name.removeprefix("package-")
             if folder.name.count(":") == 1 and name != package and package.isdigit():
-                wrap = read_text(folder / "max_energy_range_uj")
+                wrap = file_text(folder / "max_energy_range_uj")
                 self._counters[int(package)] = (folder / "energy_uj", int(wrap) if wrap.isdigit() else 0)
         self._before: dict[int, tuple[float, int]] = {}
 
@@ -26,7 +26,7 @@ class Rapl:
         """Return watts by package; a package whose counter may not be read, or was not read before, is absent."""
         found = {}
         for package, (file, wrap) in self._counters.items():
-            text = read_text(file)
+            text = file_text(file)
             if not text.isdigit():
                 continue
             now, microjoules = time.monotonic(), int(text)
@@ -42,7 +42,7 @@ class Rapl:
         return found
 
 
-def read_text(path: Path) -> str:
+def file_text(path: Path) -> str:
     """Return the content of a file of the kernel, stripped; empty if it cannot be read."""
     try:
         return path.read_text().strip()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from agents.devices.readers.rapl import Rapl, read_text
+from agents.devices.readers.rapl import Rapl, file_text
 from agents.devices.vendors import ProbedHost
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
 
@@ -35,7 +35,7 @@ class CpuProbe:
         nodes = self._numa_nodes(allowed)
         quota = self._cpu_quota()
         share = min(1.0, quota / len(allowed)) if quota else 1.0
-        total = _mem_total(read_text(self.root / "proc/meminfo")) or psutil.virtual_memory().total
+        total = _mem_total(file_text(self.root / "proc/meminfo")) or psutil.virtual_memory().total
         limit = self._memory_limit()
         cut = min(1.0, limit / total) if limit else 1.0
         vendor, model = self._model()
@@ -102,7 +102,7 @@ class CpuProbe:
     # -- sources
 
     def _package(self, core: int) -> int:
-        text = read_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
+        text = file_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
         return int(text) if text.isdigit() else 0
 
     def _watts(self, cores: list[int], watts: dict[int, float]) -> float | None:
@@ -119,12 +119,12 @@ class CpuProbe:
         """Return physical cores, sockets and caches, if the kernel reports them."""
         found: dict[str, str] = {"sockets": str(len({self._packages[core] for core in cores}))}
         siblings = {
-            read_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
+            file_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
         }
         if siblings and "" not in siblings:
             found["physical_cores"] = str(len(siblings))
         for folder in sorted((self.root / f"sys/devices/system/cpu/cpu{cores[0]}/cache").glob("index[0-9]*")):
-            level, kind, size = (read_text(folder / name) for name in ("level", "type", "size"))
+            level, kind, size = (file_text(folder / name) for name in ("level", "type", "size"))
             if level and size:
                 found[f"cache_l{level}{'i' if kind == 'Instruction' else ''}"] = size
         return found
@@ -137,12 +137,12 @@ class CpuProbe:
         """Return allowed cores and bytes by NUMA node; one node 0 with everything if the kernel reports none."""
         nodes: dict[int, tuple[list[int], int]] = {}
         found = {int(folder.name[4:]): folder for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*")}
-        memory = {numa: _mem_total(read_text(folder / "meminfo")) for numa, folder in found.items()}
+        memory = {numa: _mem_total(file_text(folder / "meminfo")) for numa, folder in found.items()}
         # Memory hot-plugged into a virtual machine is missing in some kernels' per-node sums.
-        whole = _mem_total(read_text(self.root / "proc/meminfo"))
+        whole = _mem_total(file_text(self.root / "proc/meminfo"))
         scale = max(1.0, whole / sum(memory.values())) if sum(memory.values()) else 1.0
         for numa, folder in found.items():
-            if cores := [core for core in core_list(read_text(folder / "cpulist")) if core in allowed]:
+            if cores := [core for core in core_list(file_text(folder / "cpulist")) if core in allowed]:
                 nodes[numa] = (cores, int(memory[numa] * scale))
         return nodes or {0: (allowed, 0)}
 
@@ -150,7 +150,7 @@ class CpuProbe:
         """Return the agent's own cgroup v2 folder and those above it, whose limits apply too."""
         mount = self.root / "sys/fs/cgroup"
         own = next(
-            (line[3:] for line in read_text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/"
+            (line[3:] for line in file_text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/"
         )
         folder = mount / own.strip("/")
         return [step for step in [folder, *folder.parents] if step.is_relative_to(mount)]
@@ -158,28 +158,28 @@ class CpuProbe:
     def _cpu_quota(self) -> float | None:
         quotas = []
         for folder in self._groups():
-            words = read_text(folder / "cpu.max").split()
+            words = file_text(folder / "cpu.max").split()
             if len(words) == 2 and words[0] != "max":
                 quotas.append(int(words[0]) / int(words[1]))
         v1 = self.root / "sys/fs/cgroup/cpu"
-        quota, period = read_text(v1 / "cpu.cfs_quota_us"), read_text(v1 / "cpu.cfs_period_us")
+        quota, period = file_text(v1 / "cpu.cfs_quota_us"), file_text(v1 / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
         return min(quotas) if quotas else None
 
     def _memory_limit(self) -> int | None:
-        texts = [read_text(folder / "memory.max") for folder in self._groups()]
-        for line in read_text(self.root / "proc/self/cgroup").split("\n"):
+        texts = [file_text(folder / "memory.max") for folder in self._groups()]
+        for line in file_text(self.root / "proc/self/cgroup").split("\n"):
             _, controllers, own = (*line.split(":", 2), "", "")[:3]
             if "memory" in controllers.split(","):
                 folder = self.root / "sys/fs/cgroup/memory"
-                texts += [read_text(step / "memory.limit_in_bytes") for step in (folder, folder / own.strip("/"))]
+                texts += [file_text(step / "memory.limit_in_bytes") for step in (folder, folder / own.strip("/"))]
         limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
         return min(limits) if limits else None
 
     def _model(self) -> tuple[str, str]:
         fields: dict[str, str] = {}
-        for line in read_text(self.root / "proc/cpuinfo").split("\n"):
+        for line in file_text(self.root / "proc/cpuinfo").split("\n"):
             name, _, value = line.partition(":")
             fields.setdefault(name.strip(), value.strip())
         vendor = fields.get("vendor_id") or fields.get("CPU implementer", "")
