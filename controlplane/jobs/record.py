@@ -27,6 +27,7 @@ from controlplane.fleet import alarms, survivors
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, ReportVerdict, admits
 from controlplane.fleet.models import Device, Node
+from controlplane.fleet.world import parsed
 from controlplane.jobs import adjust, service
 from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
 from controlplane.jobs.curves import Reported, append
@@ -151,28 +152,27 @@ class _Known:
     number: int
 
 
-def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
-    rows = Part.objects.filter(id__in=part_ids, node_id=node_id).values_list(
-        "id",
-        "epoch",
-        "phase",
-        "ended_at",
-        "rank",
-        "substate",
-        "seen_rev",
-        "notes",
-        "attempt_id",
-        "attempt__cause",
-        "attempt__stage_id",
-        "attempt__stage__job_id",
-        "attempt__stage__job__number",
-    )
-    return {str(row[0]): _Known(row[0], row[1], row[2], row[3] is not None, *row[4:]) for row in rows}
+# Written out: every node reports every few seconds, and most reports ask nothing else.
+_KNOWN = """
+SELECT p.id, p.epoch, p.phase, p.ended_at IS NOT NULL, p.rank, p.substate, p.seen_rev, p.notes, p.attempt_id, a.cause,
+       a.stage_id, s.job_id, j.number
+FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
+     JOIN jobs_job j ON j.id = s.job_id
+WHERE p.id = ANY(%s) AND p.node_id = %s
+"""
+
+
+def _known(node_id: uuid.UUID, part_ids: list[uuid.UUID]) -> dict[str, _Known]:
+    if not part_ids:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_KNOWN, [part_ids, node_id])
+        return {str(row[0]): _Known(*row[:7], parsed(row[7]), *row[8:]) for row in cursor.fetchall()}
 
 
 def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
-    known = _known(node_id, [part_id for part_id in here if is_uuid(part_id)])
+    known = _known(node_id, [uuid.UUID(part_id) for part_id in here if is_uuid(part_id)])
     # Lock order, here as everywhere: jobs, then nodes, then their rows.
     news = [
         part
@@ -539,13 +539,9 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
     speaking = {part_id: part for part_id, part in known.items() if here[part_id].epoch == part.epoch}
     touched: set[int] = set()
     telling = [part for part_id, part in speaking.items() if part.rank == 0 and here[part_id].progress is not None]
-    said = {
-        i: (progress, values)
-        for i, progress, values in Stage.objects.filter(id__in=[part.stage for part in telling]).values_list(
-            "id", "progress", "values"
-        )
-    }
-    paces = Attempt.objects.in_bulk([part.attempt for part in telling])
+    stages = Stage.objects.filter(id__in=[part.stage for part in telling]).values_list("id", "progress", "values")
+    said = {i: (progress, values) for i, progress, values in stages} if telling else {}
+    paces = Attempt.objects.in_bulk([part.attempt for part in telling]) if telling else {}
     rows: list[Checkpoint] = []
     numbers: list[Reported] = []
     for part_id, part in speaking.items():

@@ -65,7 +65,8 @@ class Note:
 
 def lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
     """Return the jobs with these ids, locked until the transaction ends."""
-    return {job.id: job for job in Job.objects.select_for_update().filter(id__in=set(job_ids)).order_by("id")}
+    ids = set(job_ids)
+    return {job.id: job for job in Job.objects.select_for_update().filter(id__in=ids).order_by("id")} if ids else {}
 
 
 def note(notes: Sequence[Note], at: datetime) -> None:
