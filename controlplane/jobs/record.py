@@ -167,7 +167,7 @@ def _known(node_id: uuid.UUID, part_ids: list[uuid.UUID]) -> dict[str, _Known]:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(_KNOWN, [part_ids, node_id])
-        return {str(row[0]): _Known(*row[:7], parsed(row[7]), *row[8:]) for row in cursor.fetchall()}
+        return {str(row[0]): _Known(*(*row[:7], parsed(row[7]), *row[8:])) for row in cursor.fetchall()}
 
 
 def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
