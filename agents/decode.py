@@ -1,7 +1,7 @@
-"""What a job, a tool or a peer wrote, decoded once: bounded, typed, and in text that can be sent on.
+"""Decodes data from jobs, tools and peers: bounded, typed, and as text that can be sent on.
 
-JSON of strangers can be nested without end, hold numbers of any length, and spell halves of characters that no UTF-8
-has. Each of these breaks whoever passes it on, long after it was read; so nothing of it gets past here.
+JSON from untrusted sources can be nested without end, have numbers of any length, and contain lone surrogates, which
+UTF-8 cannot encode. Each of these would break a later step, so all of it is checked here.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from agents.supervisor.small_file import content
 
 T = TypeVar("T")
 
-# What the shapes of the protocol accept: every whole number up to here is one in JSON wherever it is read.
+# The largest whole number of the protocol's types: exact in JSON in every language.
 LARGEST: Final = 2**53
 LARGEST_FLOAT: Final = 1e300
 
 
 class Undecodable(ValueError):
-    """The text is no JSON that is accepted; the message says why."""
+    """The text is not acceptable JSON; the message tells why."""
 
 
 def parse(text: bytes | str) -> Any:
-    """The value of a JSON text. Raises Undecodable, whatever is wrong with it."""
+    """Parse a JSON text. Raises Undecodable, whatever is wrong with it."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -36,16 +36,16 @@ def parse(text: bytes | str) -> Any:
 
 
 class BoundedDecoder(Generic[T]):
-    """Reads JSON texts that hold one shape of msgspec's, whose numbers, texts and lists are bounded."""
+    """Decodes JSON texts of one msgspec type, whose numbers, texts and lists are bounded."""
 
     def __init__(self, kind: Any, packed: bool = False) -> None:
-        """``packed`` reads msgpack instead."""
+        """``packed`` decodes msgpack instead."""
         self.kind, self.is_packed = kind, packed
         decoder: Any = msgspec.msgpack.Decoder(kind) if packed else msgspec.json.Decoder(kind)
         self._decode = decoder.decode
 
     def read(self, text: bytes | str) -> T:
-        """The value. Raises Undecodable, whatever is wrong with the text."""
+        """Decode a text. Raises Undecodable, whatever is wrong with it."""
         try:
             value: T = self._decode(text)
         except RecursionError:
@@ -55,7 +55,7 @@ class BoundedDecoder(Generic[T]):
         return value
 
     def find(self, path: str) -> T | None:
-        """What a small file holds; None where there is none, and where it holds something else."""
+        """Decode a small file; None if it is missing or invalid."""
         if (text := content(path)) is None:
             return None
         try:
@@ -65,7 +65,7 @@ class BoundedDecoder(Generic[T]):
 
 
 def mapping(text: bytes | str) -> dict[str, Any]:
-    """The JSON object that a text holds; an empty one where it holds none."""
+    """Parse the JSON object in a text; empty if it has none."""
     try:
         value = parse(text)
     except Undecodable:
@@ -74,7 +74,7 @@ def mapping(text: bytes | str) -> dict[str, Any]:
 
 
 def number(value: object) -> int | float | None:
-    """A whole number up to LARGEST or a finite other one; None for everything else, truth values included."""
+    """Return a whole number up to LARGEST or a finite other one; None for everything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     most = LARGEST if isinstance(value, int) else LARGEST_FLOAT
@@ -82,14 +82,14 @@ def number(value: object) -> int | float | None:
 
 
 def count(value: object) -> int | None:
-    """A whole number from 0 that is no larger than LARGEST, the fraction of one cut off; None for everything else."""
+    """Return a whole number from 0 to LARGEST, without its fraction; None for everything else."""
     found = number(value)
-    # Another than a whole number may be far larger.
+    # A float may be far larger.
     return None if found is None or found < 0 or int(found) > LARGEST else int(found)
 
 
 def digits(text: str | bytes) -> int | None:
-    """The whole number that a text is, in decimal digits of ASCII and up to LARGEST; None for every other text."""
+    """Parse a whole number in decimal ASCII digits, up to LARGEST; None for every other text."""
     if not (text.isascii() and text.isdigit() and len(text) < 17):
         return None
     found = int(text)
@@ -97,19 +97,19 @@ def digits(text: str | bytes) -> int | None:
 
 
 def words(value: object, most: int) -> str:
-    """A text of at most ``most`` characters without halves of characters and without NUL; empty for no text."""
+    """Return at most ``most`` characters of a text, without lone surrogates and NUL; empty for no text."""
     if not isinstance(value, str):
         return ""
     return value[:most].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def path_text(value: object, most: int = 4096) -> str:
-    """A path as it stands, for a part of one leads elsewhere; empty where it cannot be sent on."""
+    """Return a path unchanged, because a cut one would be another path; empty if it cannot be sent."""
     return value if isinstance(value, str) and len(value) <= most and words(value, most) == value else ""
 
 
 def sendable(value: Any) -> Any:
-    """Plain values as they can be sent: texts without halves of characters, whole numbers up to LARGEST."""
+    """Return plain values in a form that can be sent: texts without lone surrogates, whole numbers up to LARGEST."""
     if isinstance(value, str):
         return words(value, len(value))
     if isinstance(value, dict):
@@ -122,7 +122,7 @@ def sendable(value: Any) -> Any:
 
 
 def setting(name: str, default: int) -> int:
-    """A whole number from the environment variable ``name``. Raises ValueError for anything else."""
+    """Return a whole number from the environment variable ``name``. Raises ValueError for anything else."""
     told = os.environ.get(name, "")
     if not told:
         return default

@@ -20,7 +20,7 @@ log = logging.getLogger("switchyard.agent")
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-# What went well for so long is well again.
+# A failure older than this is not reported any more.
 CALM_S: Final = 120.0
 _LONGEST_REASON: Final = 160
 
@@ -29,7 +29,7 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass
 class LoopFault:
-    """How often something failed since it last worked, when last, and why."""
+    """How often something failed since it last worked, the time of the last failure, and its reason."""
 
     count: int
     at: float
@@ -37,14 +37,14 @@ class LoopFault:
 
 
 class Loops:
-    """The loops of one node. ``told`` is called whenever there is something new to report."""
+    """The loops of one node. ``on_change`` is called whenever there is something new to report."""
 
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._faults: dict[str, LoopFault] = {}
 
     async def keep(self, name: str, loop: Loop) -> None:
-        """Run ``loop`` until it returns. When it raises it is started again, after a growing pause."""
+        """Run ``loop`` until it returns. If it raises it is started again, after a growing pause."""
         pause = FIRST_PAUSE_S
         while True:
             began = time.monotonic()
@@ -61,7 +61,7 @@ class Loops:
 
     @contextmanager
     def careful(self, name: str) -> Iterator[None]:
-        """Run one step of many: an error in it is reported, and the other steps are run all the same."""
+        """Run one step of many: an error in it is reported, and the other steps run."""
         try:
             yield
         except Exception as error:
@@ -76,7 +76,7 @@ class Loops:
         count = former.count + 1 if former is not None and now - former.at < CALM_S else 1
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         self._faults[name] = LoopFault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
-        self._told()
+        self._on_change()
 
     def notes(self) -> list[NoteText]:
         """Return a note for everything that failed and has not worked for long enough since."""

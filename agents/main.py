@@ -48,7 +48,7 @@ from agents.runtimes.choice import Choice
 from agents.runtimes.container import ContainerExecutor, images_in_use
 from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
-from agents.storage.bring_up import add_arguments, opened
+from agents.storage.bring_up import add_arguments, open_staging
 from agents.storage.bundle import BundleCache
 from agents.storage.collection import CacheLimits, Collector
 from agents.storage.staging import Staging
@@ -218,7 +218,7 @@ async def serve(
     node.rights = whose.rights()
     node.users = users
     node.allowed = Allowed(options.storage_below, str(node.local))
-    node.staging = opened(state, server, options, whose.rights(), node.changed.set)
+    node.staging = open_staging(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
     node.instances = instances
@@ -285,7 +285,7 @@ def status(nodes: list[NodeTasks]) -> str:
 
 async def run(options: argparse.Namespace, state: Path) -> None:
     """Run every node of this process until told to end."""
-    # First of all: what is started from here on must not find the variables of systemd.
+    # Before anything is started, because nothing may inherit the variables of systemd.
     systemd = Systemd()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""Masks secrets in a command's output before anybody keeps it: values that the job marks, and tokens by their shape.
+"""Masks secrets in a command's output before it is stored: values that the job marks, and tokens by their form.
 
-What is kept, counted and shipped is the masked output, so an offset always means the same byte. A secret may come in
-pieces: what could be the beginning of one waits for what follows. The shim imports this: no regular expressions.
+The masked output is stored, counted and shipped, so an offset always means the same byte. A secret may arrive in
+pieces: a possible beginning of one is kept back until it is decided. The shim imports this: no regular expressions.
 """
 
 MASK = b"***"
@@ -14,8 +14,7 @@ _WIDE = _LETTERS + b"_-"
 _DOTTED = _WIDE + b"."
 _CAPITALS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-# How a token begins, of what it goes on, and how long that is at least and at most: the shapes that their issuers
-# publish for whoever scans for them.
+# The prefix, alphabet, and least and most length of tokens: the formats that their issuers publish for secret scanners.
 _SHAPES = {
     b"ghp_": (_LETTERS, 36, 255),
     b"gho_": (_LETTERS, 36, 255),
@@ -35,13 +34,13 @@ _SHAPES = {
 }
 _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"PRIVATE KEY-----"
 
-# Variables that hold secrets by the custom of their names, whether the job says so or not.
+# Parts of variable names that usually hold secrets, whether the job marks them or not.
 _TELLING = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY")
 _TELLING_KEYS = ("API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "SECRET_KEY")
 
 
 def tells_secret(name: str) -> bool:
-    """Whether a variable is by its name one that holds a secret: ``HF_TOKEN``, ``WANDB_API_KEY``."""
+    """Whether the name of a variable implies a secret: ``HF_TOKEN``, ``WANDB_API_KEY``."""
     upper = name.upper()
     return upper.rpartition("_")[2] in _TELLING or any(
         upper == key or upper.endswith("_" + key) for key in _TELLING_KEYS
@@ -49,22 +48,22 @@ def tells_secret(name: str) -> bool:
 
 
 def secrets_of(env: dict, marked: "list[str] | tuple[str, ...]" = ()) -> "list[str]":  # type: ignore[type-arg]
-    """The values to mask: those of the marked variables, and of those whose names tell that they hold a secret."""
+    """Return the values to mask: those of the marked variables, and of those whose names imply a secret."""
     return [value for name, value in sorted(env.items()) if value and (name in marked or tells_secret(name))]
 
 
 def _spellings(secret: str) -> "set[bytes]":
-    """The ways in which a value appears: as it is, and line by line."""
+    """Return the forms of a value to search for: as it is, and line by line."""
     words = {secret.strip("\n"), *(line for line in secret.splitlines() if len(line) >= 2 * SHORTEST)}
     return {word.encode(errors="surrogateescape") for word in words if len(word) >= SHORTEST}
 
 
 class Mask:
-    """The mask of one stream. ``feed`` answers what may be kept by now, ``end`` what was waiting."""
+    """The mask of one stream. ``feed`` returns what is decided, ``end`` the rest."""
 
     def __init__(self, secrets: "list[str] | tuple[str, ...]" = ()) -> None:
         words: set[bytes] = set().union(*map(_spellings, secrets))
-        # Longest first: where two begin at one place, the longer is masked whole.
+        # Longest first: of two that begin at one place, the longer is masked whole.
         self._words = sorted(words, key=len, reverse=True)
         self._beginnings = (*self._words, *_SHAPES, _KEY_BEGINS)
         self._waiting = self._before = b""
@@ -76,7 +75,7 @@ class Mask:
         return self._go(self._waiting, last=True)
 
     def forget(self) -> int:
-        """Drop what is waiting, because what follows it is dropped too; answers how many bytes that were."""
+        """Drop what is kept back, because what follows it is dropped too; return how many bytes."""
         count, self._waiting = len(self._waiting), b""
         return count
 
@@ -111,7 +110,7 @@ class Mask:
         return b"".join((*told, whole[done:])) if told else whole
 
     def _end(self, whole: bytes, beginning: bytes, place: int, last: bool) -> int:
-        """Where the secret ends that begins here; the place itself if it is none, -1 if that cannot be told yet."""
+        """Return the end of the secret that begins here; the place itself if there is none, -1 if undecided."""
         if not last and any(len(word) > len(whole) - place and word.startswith(whole[place:]) for word in self._words):
             return -1
         for word in self._words:
@@ -133,7 +132,7 @@ class Mask:
         return start + run if is_token else place
 
     def _open_at(self, whole: bytes, done: int) -> int:
-        """Where the last bytes begin that could be the start of a secret, as far as they are not masked."""
+        """Return where the last bytes begin that could be the start of a secret, after the masked part."""
         cut = len(whole)
         for beginning in self._beginnings:
             at = whole.find(beginning[:1], max(done, len(whole) - len(beginning) + 1))
@@ -146,7 +145,7 @@ class Mask:
 
 
 def _key_end(whole: bytes, place: int, last: bool) -> int:
-    """The end of a private key in PEM (RFC 7468), from its first line to its last."""
+    """Return the end of a private key in PEM (RFC 7468), from its first line to its last."""
     begins = whole.find(_KEY_ENDS, place, place + 64)
     if begins < 0:
         return -1 if len(whole) - place < 64 and b"\n" not in whole[place:] and not last else place

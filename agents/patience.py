@@ -1,4 +1,4 @@
-"""Waits for an event for so long and no longer."""
+"""Waits for an event with a time limit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether ``event`` was set within so many seconds.
+    """Return whether ``event`` was set within so many seconds.
 
-    Not ``asyncio.wait_for``: before Python 3.12 that forgets a cancellation that comes in the same moment as the event
-    (CPython issue 86296), and a loop that was told to end goes on for ever.
+    Not ``asyncio.wait_for``: before Python 3.12 that may lose a cancellation in the same moment as the event (CPython
+    issue 86296), and a cancelled loop would go on for ever.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -1,16 +1,16 @@
-"""The wire shapes that server and agent exchange; the only module of the agent that the control plane imports.
+"""The messages between server and agent; the only module of the agent that the control plane imports.
 
-Two messages join the two sides, and both carry full state: :class:`Report` goes up, :class:`Desired` comes down.
-Any of them may be lost, doubled, late or out of order without harm. They travel as JSON over one WebSocket per agent.
-Logs and telemetry travel as msgpack on their own HTTP calls (:class:`LogBatch`, :class:`TelemetryBatch`), so that a
-heartbeat never waits behind a log.
+Two messages connect the two sides, and both carry full state: :class:`Report` goes up, :class:`Desired` comes down. Any
+of them may be lost, doubled, late or out of order without harm. They are sent as JSON over one WebSocket per agent.
+Logs and telemetry are sent as msgpack in HTTP calls of their own (:class:`LogBatch`, :class:`TelemetryBatch`), so a
+heartbeat never waits for a log.
 
-What goes up is bounded here, once for all: every number has a range, every text and list a length, and no text holds a
-NUL. The server reads with these shapes and says what it does not take. Ranges are chosen so that sums over all that can
-be sent stay exact: 2^50 bytes times 1,024 devices is far below 2^63, and one device's bytes are exact as a float too.
+What goes up is bounded here, once for all: every number has a range, every text and list a length, and no text contains
+NUL. The server decodes with these types and reports what it refuses. Ranges are chosen so that all possible sums stay
+exact: 2^50 bytes times 1,024 devices is far below 2^63, and one device's bytes are exact as a float too.
 
-Durations cross the wire, never dates: no decision compares the clocks of two machines. Unknown fields are ignored, and
-every field added later has a default, so that an older side can still read a newer message.
+Durations are sent, never dates, because no decision compares the clocks of two machines. Unknown fields are ignored,
+and every later field has a default, so an older side can still read a newer message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from agents.ends import ENDS as ENDS
 
-# What both sides hide is told by one rule: the agent masks logs by it, the server what it shows of job files.
+# Both sides mask by the same rule: the agent in logs, the server in job files.
 from agents.masking import MASK as MASK
 from agents.masking import tells_secret as tells_secret
 from agents.notes import NOTES as NOTES
@@ -33,8 +33,8 @@ from agents.notes import clauses as clauses_of
 PROTO: Final = 1
 MIN_PROTO: Final = 1
 
-# What names a container image, as the OCI distribution specification has it: [host[:port]/]path[:tag][@sha256:digest].
-# It never begins with a sign, so it can be no option of a program that is given it.
+# The name of a container image, as in the OCI distribution specification: [host[:port]/]path[:tag][@sha256:digest]. It
+# never begins with a sign, so a program cannot take it for an option.
 IMAGE: Final = (
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
     r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
@@ -75,7 +75,7 @@ Value = Annotated[int, Meta(ge=-(2**53), le=2**53)] | Annotated[float, Meta(ge=-
 Fields = Annotated[dict[Name, Value], Meta(max_length=256)]
 ByName = Annotated[dict[Annotated[str, Meta(max_length=4_096, pattern=_CLEAN)], Counter], Meta(max_length=4_096)]
 ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
-# The words of scheduler.core.model.lifecycle.Cause, and none for a plain exit 0.
+# The values of scheduler.core.model.lifecycle.Cause, and empty for a plain exit 0.
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "CANCELLED", "DEADLINE",
     "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED", "CHECKPOINTED",
@@ -84,7 +84,7 @@ Why = Literal[
 
 
 class Phase(IntEnum):
-    """How far a part has come. A report with a lower or equal phase changes nothing; ``ENDED`` is final."""
+    """The phase of a part. A report with a lower or equal phase changes nothing; ``ENDED`` is final."""
 
     ASSIGNED = 10
     ACKED = 20
@@ -111,8 +111,8 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
 class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
     """A partition of a device (a MIG instance, a vNPU): its profile, and the slots that it covers.
 
-    ``start`` is its first slot, None where the driver does not tell. ``uuid`` is how the vendor's runtime knows it;
-    empty for one that is only made when a stage starts.
+    ``start`` is its first slot, None if the driver does not report it. ``uuid`` is its name in the vendor's runtime;
+    empty for one that is created when a stage starts.
     """
 
     profile: Name
@@ -122,10 +122,10 @@ class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Division(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a device can be divided and is. ``profiles`` says how many of each an empty device could have.
+    """How a device can be partitioned and is. ``profiles`` tells how many of each an empty device can have.
 
-    ``made`` are the partitions that somebody made on purpose. ``makes`` tells that this agent makes and removes others
-    as stages come and go, and ``whole`` that it can give the device undivided too.
+    ``made`` are the partitions that exist deliberately. ``makes`` tells that this agent creates and removes others for
+    stages, and ``whole`` that it can then also give the device unpartitioned.
     """
 
     mode: Name
@@ -139,11 +139,11 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """One schedulable unit as an agent found it.
 
     ``uuid`` is stable across restarts and unique in the installation. A CPU device is one NUMA node: its capacity is
-    cores x 1000 milli. Any other device has 1000 milli. ``features`` holds peak rates by precision and the like, e.g.
-    ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``. ``sharing`` says what holds who shares it to
-    their memory: ``hard`` (the hardware, for its partitions), ``soft`` (the agent, which sees who uses how much, and
-    ends who uses too much) or ``none``; empty for a CPU, and from older agents. ``health_said`` has ``health_reason``
-    in clauses of :data:`NOTES`.
+    cores x 1000 milli. Any other device has 1000 milli. ``features`` has peak rates by precision and similar, e.g.
+    ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``. ``sharing`` is how memory shares are enforced:
+    ``hard`` (by the hardware, for its partitions), ``soft`` (by the agent, which measures memory by process, and ends
+    parts that exceed their share) or ``none``; empty for a CPU, and from older agents. ``health_said`` has
+    ``health_reason`` in clauses of :data:`NOTES`.
     """
 
     uuid: Annotated[str, Meta(min_length=1, max_length=120, pattern=_CLEAN)]
@@ -167,7 +167,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Interface(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A network interface of the host; ``bits_per_s`` is the speed of its link, None where it tells none."""
+    """A network interface of the host; ``bits_per_s`` is the speed of its link, None if unknown."""
 
     name: Text
     bits_per_s: Counter | None = None
@@ -182,24 +182,24 @@ class Disk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FileSystem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where files can be kept; ``size_bytes`` is None for one of another host, which is never asked."""
+    """A mounted file system; ``size_bytes`` is None for a remote one, which is never queried."""
 
     mount: Text
     type: Text
     size_bytes: Counter | None = None
 
 
-# How far a node keeps stages of different projects apart, each level with all of those before it.
+# The isolation of projects on a node; each level includes all before it.
 ISOLATION: Final = ("none", "user", "private", "full")
 
 
 class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host is and has. Sent only when its hash changed or the server asks for it.
+    """The inventory of a host. Sent only if its hash changed or the server asks for it.
 
-    ``isolation`` is one of :data:`ISOLATION`; older agents say other words, which count as none.
+    ``isolation`` is one of :data:`ISOLATION`; older agents use other words, which count as none.
 
-    ``container_engine`` is the engine that answers there, for people; empty where none does, and None from an agent
-    that does not look for one.
+    ``container_engine`` is the engine that answers there, for people; empty if none does, and None from an agent that
+    does not look for one.
     """
 
     hostname: Text
@@ -225,10 +225,10 @@ class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Released(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the memory of a device that a part held: in use before it started, at most while it ran, and
-    ``after_s`` after its last process was gone; None where that was not measured.
+    """The memory of a device that a part held: in use before the part started, its maximum while the part ran, and
+    ``after_s`` seconds after the last process ended; None if not measured.
 
-    ``is_back`` tells whether it gave back what it had taken; None where that cannot be told, for others use it too.
+    ``is_back`` tells whether the memory of the part was freed; None if unknown because others use the device too.
     """
 
     uuid: Name
@@ -240,16 +240,16 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a part ended. ``code`` or ``signal`` is set when its process was waited for.
+    """The end of a part. ``code`` or ``signal`` is set if its process was waited for.
 
-    ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.model.lifecycle.Cause`` that an
+    ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that an
     agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT. ``detail`` says more in an English sentence; ``said`` has the same in
-    clauses of :data:`ENDS`, where it is made of such. ``stopped`` tells that a stop notice had been given: an exit
-    0 after it is a stop, not a completion. ``energy_j`` is what its devices drew by kind, their watts over its time
-    by its share, of which ``energy_measured_s`` was measured; a kind that does not tell its watts is absent.
+    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT. ``detail`` explains it in an English sentence; ``said`` has the same in
+    clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an exit 0
+    after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its time
+    by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
     ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
-    ``released`` tells of each of its devices, but for CPUs, whether it gave its memory back.
+    ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
     """
 
     code: Code | None = None
@@ -270,7 +270,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable point that the stage confirmed; ``age_s`` is how long ago.
 
-    ``took_s`` is how long its saving held up the stage; ``None`` where the stage did not tell.
+    ``took_s`` is how long saving blocked the stage; ``None`` if the stage did not report it.
     """
 
     step: Annotated[int, Meta(ge=-(2**53), le=2**53)]
@@ -289,7 +289,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a stage left under ``<its output folder>/<name>``, kept by digest on the node that ran it."""
+    """An output of a stage, ``<its output folder>/<name>``, stored by digest on the node that ran it."""
 
     name: Text
     digest: Name
@@ -300,8 +300,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
 class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far.
 
-    ``spec_rev`` is the newest revision that was applied; ``notes`` say what of it, or of its start, could not be.
-    ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`.
+    ``spec_rev`` is the newest revision that was applied; ``notes`` say which of its settings, or of those at the start,
+    could not be. ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`.
     """
 
     part: Name
@@ -323,7 +323,7 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: Annotated[list[Output], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
 
 
-# The code of a device that an ended part does not let go; the device is given to nobody until it is gone.
+# The code of a device that processes of an ended part still hold; it is not allocated until they are gone.
 QUARANTINED: Final = "QUARANTINED"
 
 
@@ -337,7 +337,7 @@ class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part that the agent could not take over when it started, ``age_s`` ago; ``tries`` counts how often it tried."""
+    """A part that the agent could not adopt when it started, ``age_s`` seconds ago; ``tries`` counts its attempts."""
 
     part: Name
     folder: Text
@@ -347,9 +347,8 @@ class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is not as it should be on the host; each note is a sentence for people, and ``notes_said`` has it in clauses
-    of :data:`NOTES`. While anything is ``unfit``, as the
-    operator's own checks say, nothing new is to be started here."""
+    """Problems of the host; each note is a sentence for people, and ``notes_said`` has it in clauses of :data:`NOTES`.
+    While anything is ``unfit``, by the operator's own checks, nothing new is started there."""
 
     disk_pressure: bool = False
     unfit: Annotated[list[Text], Meta(max_length=64)] = msgspec.field(default_factory=list)
@@ -369,9 +368,9 @@ def noted(conditions: Conditions, notes: Sequence[str]) -> Conditions:
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node has by digest, newest use first, and where others may fetch it; sent when it changed.
+    """The digests that a node stores, newest use first, and where others may fetch them; sent if it changed.
 
-    ``url`` is empty where it serves nobody. ``key`` makes the tickets (see ``agents.storage.peers``); it is replaced
+    ``url`` is empty if it serves nobody. ``key`` makes the tickets (see ``agents.storage.peers``); it is replaced
     often.
     """
 
@@ -381,10 +380,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Agent to server: everything that is here. The node's identity comes from its credential, never from this.
+    """Agent to server: the full state of the node. The node's identity comes from its credential, never from this.
 
-    ``incarnation`` is a nonce of the agent's process, ``seq`` counts its reports. ``machine_id`` is a digest of what
-    the host calls itself; empty where it has no such name. Both tell a copy of an identity from its original.
+    ``incarnation`` is a nonce of the agent's process, ``seq`` counts its reports. ``machine_id`` is a digest of the
+    host's own id; empty if it has none. Both distinguish a copied identity from its original.
     """
 
     proto: Small
@@ -417,11 +416,11 @@ class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Input(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a stage reads, by digest: a *file*, or a *tree* by its manifest's.
+    """An input of a stage, by digest: a *file*, or a *tree* by its manifest's.
 
-    It appears as ``name`` (a relative path) in the input folder. ``source`` is a URL or a path that any node may load
-    it from; empty for another stage's output. On a shared disk ``path`` is where it lies already: nothing is fetched.
-    With ``shard`` each rank is given its share of the files.
+    It appears as ``name`` (a relative path) in the input folder. ``source`` is a URL or a path from which any node may
+    load it; empty for another stage's output. On shared storage ``path`` is where it is already: nothing is fetched.
+    With ``shard`` each rank gets its share of the files.
     """
 
     name: str
@@ -433,7 +432,7 @@ class Input(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GangPeer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A device that the gang holds on some node; ``address`` is that of its own network port, where it has one."""
+    """A device that the gang holds on some node; ``address`` is that of its own network port, if it has one."""
 
     kind: str
     vendor: str
@@ -442,7 +441,7 @@ class GangPeer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GangMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One node of a gang, and the accelerators that it gives; simulated ones are left out."""
+    """One node of a gang, and its accelerators; simulated ones are left out."""
 
     name: str
     address: str
@@ -450,19 +449,19 @@ class GangMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that an agent needs to run one part. ``argv`` is executed as it is; no shell is added here.
+    """All that an agent needs to run one part. ``argv`` is executed without a shell.
 
-    ``time_limit_s`` is what is left for this attempt. ``lease_s`` is set only under ``on_node_lost: requeue``: the shim
-    stops the part by itself when no report was answered for that long, and does not start it after that. Directories
-    are absolute paths on the node; an empty one is the node's own to choose. The node resumes from what is complete in
-    ``checkpoint_dir`` where that is newer than ``resume_from`` (of ``resume_step``), and keeps the newest
-    ``keep_checkpoints`` there (0: all). ``checkpoint_every_s`` is how often it is to save, where that is known.
-    ``gang`` has the nodes in rank order where there are several. ``launcher`` says who starts one process per device:
-    the command itself (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never
-    appear in a log. ``weight`` is what its priority makes of its share of contended cores, from 1 to 10000 around 100.
-    ``project_number`` never belongs to another project. ``image`` names the container image to run it in, in the
-    grammar of :data:`IMAGE`; empty means plain processes. ``secret_files`` are contents of files that only the task may
-    read, by the variable that tells it where the file is. ``refused`` says why the part cannot be started at all.
+    ``time_limit_s`` is the remaining limit of this attempt. ``lease_s`` is set only under ``on_node_lost: requeue``:
+    the shim stops the part by itself if no report was answered for that long, and does not start it after that.
+    Directories are absolute paths on the node; the node chooses empty ones. The node resumes from a complete checkpoint
+    in ``checkpoint_dir`` that is newer than ``resume_from`` (of ``resume_step``), and keeps the newest
+    ``keep_checkpoints`` there (0: all). ``checkpoint_every_s`` is the checkpoint interval, if known. ``gang`` has the
+    nodes in rank order if there are several. ``launcher`` tells who starts one process per device: the command itself
+    (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never appear in a log.
+    ``weight`` is its share of contended cores by its priority, from 1 to 10000 around 100. ``project_number`` never
+    belongs to another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty
+    means plain processes. ``secret_files`` are contents of files that only the task may read, by the variable with the
+    file's path. ``refused`` is why the part cannot be started at all.
     """
 
     job: int
@@ -506,12 +505,12 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a revision gives a running part, all of it each time; ``None`` means as it started.
+    """The resources of a running part by a revision, all of them each time; ``None`` means as at the start.
 
     ``cpus_milli`` are cores in thousandths, of which the agent picks the set; ``cpus`` names the set by the kernel's
-    numbers instead. Weights go from 1 to 10000 around 100, as those of cgroup v2. ``memory_bytes`` is the limit.
-    On a device that takes turns, a part of the queue class *short* stays on the top level whatever it used, and one of
-    *long* on the last; ``quantum_s`` is how long its turns are, whatever its level.
+    numbers instead. Weights are from 1 to 10000 around 100, as in cgroup v2. ``memory_bytes`` is the limit. On a
+    time-shared device, a part of the queue class *short* stays on the top level whatever it used, and one of *long* on
+    the last; ``quantum_s`` is the length of its turns, whatever its level.
     """
 
     cpus_milli: Counter | None = None
@@ -525,9 +524,10 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One order. ``run`` carries the spec; ``stop`` carries the grace and the reason; ``signal`` carries the signal.
+    """One order. ``run`` has the spec; ``stop`` has the grace period and the reason; ``signal`` has the signal.
 
-    A ``stop`` with ``save`` asks the stage for a checkpoint within its grace: a later attempt goes on from there.
+    A ``stop`` with ``save`` asks the stage for a checkpoint within its grace period, from which a later attempt
+    resumes.
 
     A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``.
     """
@@ -552,9 +552,9 @@ class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AsideOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person decided about a part that is set aside: to take it over again, or to end it.
+    """A person's decision about a quarantined part: to adopt it again, or to end it.
 
-    It holds for the try that it was decided on, ``tries``: so the same order twice is one.
+    It applies to the attempt that it was made for, ``tries``, so the same order twice is one.
     """
 
     part: str
@@ -563,7 +563,7 @@ class AsideOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Timers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All timers of the link, in seconds; the server owns them."""
+    """All timers of the link, in seconds; set by the server."""
 
     report_s: float = 5.0
     suspect_s: float = 15.0
@@ -573,17 +573,18 @@ class Timers(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionOrder(msgspec.Struct, frozen=True):
-    """Somebody wants to enter a part: the agent is to dial :data:`SESSION_PATH`, where it is told with what."""
+    """A request for an interactive session in a part: the agent connects to :data:`SESSION_PATH`, where it gets the
+    command."""
 
     id: Annotated[str, Meta(max_length=64, pattern=r"\A[0-9A-Za-z-]+\Z")]
     part: Name
 
 
 class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first message to the agent on a session's own socket: the command, for :data:`SHELL` where there is none.
+    """The first message to the agent on a session's own socket: the command, empty for :data:`SHELL`.
 
     Bytes follow as binary messages of at most ``PIECE_BYTES`` after one byte that names their stream: 0 for the
-    command's input (without more its end), 1 for its output, 2 for its errors. All else is a :class:`SessionWord`.
+    command's input (alone its end), 1 for its output, 2 for its errors. All else is a :class:`SessionWord`.
     """
 
     part: Name
@@ -597,9 +598,9 @@ class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a session ended: the command's exit code, the signal that ended it, or ``cut`` and ``error`` without either.
+    """The end of a session: the command's exit code, the signal that ended it, or ``cut`` and ``error`` without either.
 
-    ``cut`` is for programs: ``part`` where the part ended or never ran, ``refused`` where the command could not begin.
+    ``cut`` is for programs: ``part`` if the part ended or never ran, ``refused`` if the command could not start.
     """
 
     code: Code | None = None
@@ -609,10 +610,10 @@ class SessionEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionWord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What else is said on a session, either way. Each field stands for itself.
+    """A control message of a session, either way. Each field stands for itself.
 
-    ``taken`` tells how many bytes more of the other side's have been taken out of the way: nobody sends more than
-    ``WINDOW_BYTES`` that are not. So a slow reader slows the writer, and nothing in between keeps more than that.
+    ``taken`` acknowledges that many more bytes of the other side: nobody sends more than ``WINDOW_BYTES``
+    unacknowledged ones. So a slow reader slows the writer, and nothing in between buffers more than that.
     """
 
     rows: Annotated[int, Meta(ge=1, le=10_000)] | None = None
@@ -622,24 +623,24 @@ class SessionWord(msgspec.Struct, frozen=True, omit_defaults=True):
     end: SessionEnd | None = None
 
 
-# Of a session: how many bytes one message has, and how many may be on their way.
+# Limits of a session: the bytes of one message, and the unacknowledged bytes.
 PIECE_BYTES: Final = 16_384
 WINDOW_BYTES: Final = 262_144
-# A message with its head; a word of JSON is shorter.
+# A message with its head; a control message is shorter.
 SESSION_MESSAGE_BYTES: Final = 131_072
 SHELL: Final = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 
 class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Server to agent: everything that is wanted on the node, as of ``generation``. Older generations are ignored.
+    """Server to agent: all orders for the node, as of ``generation``. Older generations are ignored.
 
     ``accepted`` maps a part to the phase that the server has recorded. A part in ``forget`` has been recorded as ended:
     the agent may drop it. A part in ``unknown`` is not known to the server: the agent keeps it and never kills it for
-    that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read. ``faults``
-    are sentences about what of the report was refused, for the agent's log. ``answers_seq`` is the report that this
-    answers, 0 for none; only an answer renews leases. None is a server of before, whose every message does.
-    ``credential`` is a new secret of the node's, which takes the place of the one that it has once it is used.
-    ``sessions`` are to be opened now: each stands in one message only, and who waits for a lost one asks again.
+    that. Absence from ``wanted`` is not a stop. ``prefetch`` are the inputs of stages planned for the node. ``faults``
+    are sentences about refused fields of the report, for the agent's log. ``answers_seq`` is the report that this
+    answers, 0 for none; only an answer renews leases. It is None from an old server, whose every message does.
+    ``credential`` is a new secret of the node, which replaces the present one once it is used. ``sessions`` are to be
+    opened now: each is in one message only, and a caller that waits for a lost one asks again.
     """
 
     generation: int
@@ -678,7 +679,7 @@ class LogBatch(msgspec.Struct, frozen=True):
 
 
 class LogCommit(msgspec.Struct, frozen=True):
-    """What the server holds of one stream after a batch: the agent goes on from ``committed``."""
+    """The bytes of one stream that the server has after a batch: the agent continues at ``committed``."""
 
     part: str
     rank: int
@@ -692,10 +693,10 @@ class LogReceipt(msgspec.Struct, frozen=True):
 
 
 class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measurement of one device, ``age_s`` before it was sent. ``None`` means that the vendor does not tell it.
+    """One measurement of one device, ``age_s`` before it was sent. ``None`` means that the vendor does not report it.
 
-    ``throttled`` says what holds the clock down, in words separated by commas; empty where nothing does or none tells.
-    ``energy_j`` is the hardware's own counter, which begins anew with its driver; agents use it and do not send it.
+    ``throttled`` lists the reasons for a reduced clock, separated by commas; empty if there are none or unknown.
+    ``energy_j`` is the hardware's own counter, which restarts with its driver; agents use it and do not send it.
     """
 
     uuid: Name
@@ -710,8 +711,8 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the processes of one part used: ``cpu`` in cores, resident memory in bytes, and ``energy_j`` so far by kind
-    of device (see :class:`Exit`)."""
+    """The use of resources by the processes of one part: ``cpu`` in cores, resident memory in bytes, and ``energy_j``
+    so far by kind of device (see :class:`Exit`)."""
 
     part: Name
     age_s: Number
@@ -721,7 +722,7 @@ class PartSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the host is: bytes since it started by interface and disk, free bytes by mount.
+    """Measurements of the host: bytes since it started by interface and disk, free bytes by mount.
 
     ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
     ``queue`` is how many tasks per core ran or waited to run in the last minute.
@@ -738,14 +739,14 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """What came from another node in one go, and how long that took."""
+    """One transfer from another node, and its duration."""
 
     size_bytes: Counter
     took_s: Number
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):
-    """Measurements. ``seq`` counts the batches of an ``incarnation``: each is taken once, whatever comes twice."""
+    """Measurements. ``seq`` counts the batches of an ``incarnation``: duplicates are ignored."""
 
     devices: Annotated[list[DeviceSample], Meta(max_length=20_000)]
     parts: Annotated[list[PartSample], Meta(max_length=20_000)]
@@ -756,14 +757,14 @@ class TelemetryBatch(msgspec.Struct, frozen=True):
 
 
 class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node asks who has a root that it needs. ``failed`` are nodes that it could not fetch it from."""
+    """A node asks which nodes have a root that it needs. ``failed`` are nodes from which fetching failed."""
 
     digest: Name
     failed: Annotated[list[Name], Meta(max_length=10_000)] = msgspec.field(default_factory=list)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A node that has it, and the ticket that opens it there."""
+    """A node that has it, and the ticket for it there."""
 
     node: str
     url: str
@@ -771,9 +772,9 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where to fetch from, best first. ``is_appointed``: nobody has it yet, and this node is to load its source.
+    """Where to fetch from, best first. ``is_appointed``: no node has it yet, and this node is to load its source.
 
-    Otherwise ask again after ``wait_s``: another node loads it. ``refused`` says why it cannot be had at all.
+    Otherwise ask again after ``wait_s``: another node loads it. ``refused`` is why it cannot be fetched at all.
     """
 
     peers: list[Source] = msgspec.field(default_factory=list)
@@ -783,16 +784,17 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Enrol(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A new agent asks to join with a one-time or n-time token."""
+    """A new agent joins with a one-time or n-time token."""
 
     token: Name
     name: Name
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """The answer: who the node is now, and the secret that proves it. The secret is never sent again.
+    """The node's identity, and the secret that proves it. The secret is never sent again.
 
-    An agent also remembers the ``former`` one here: a control plane that was restored from a backup knows no newer.
+    An agent also stores the ``former`` one here, because a control plane that was restored from a backup knows no newer
+    one.
     """
 
     node: str

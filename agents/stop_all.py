@@ -38,7 +38,7 @@ def _executor(state: Path) -> Choice:
 
 
 def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
-    """End one part and return when nothing of it is left."""
+    """End one part and return when none of its processes is left."""
     folder = Path(intent.folder)
     if not folder.is_dir() or intent.boot_id != procfs.boot_id():
         return
@@ -52,7 +52,7 @@ def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
 
 
 def _wait_for_shim(folder: Path, patience_s: float) -> None:
-    """Return when the part's shim has written its end, or is gone; one that takes too long is ended."""
+    """Return when the part's shim has written its end, or has ended; one that takes too long is killed."""
     deadline = time.monotonic() + patience_s
     while not (folder / "exit.json").exists():
         record = shim_record(str(folder))

@@ -1,4 +1,4 @@
-"""Prints what an agent would tell of this host, without a control plane: devices, a sample of each, and complaints."""
+"""Prints what an agent would report of this host, without a control plane: devices, a sample of each, and faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agents.telemetry.host import HostView
 
 
 def main(arguments: list[str]) -> int:
-    """One JSON object. Exit codes: 0 done, 1 the file of probes is refused, 2 wrong usage."""
+    """Print one JSON object. Exit codes: 0 done, 1 the file of probes is invalid, 2 wrong usage."""
     parser = argparse.ArgumentParser(prog="python -m agents survey", description=__doc__)
     parser.add_argument("--name", default=os.uname().nodename, help="name of the agent (default: the host's)")
     parser.add_argument("--probes", metavar="FILE", default=os.environ.get("YARD_PROBES", ""), help="as for the agent")
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     view = HostView(options.name, vendors.discover(host), "", "", "127.0.0.1", engine=engine)
     view.look()
     view.sample([], 10.0)
-    time.sleep(1.0)  # shares of time need two looks
+    time.sleep(1.0)  # utilisations need two samples
     samples = view.sample([], 10.0)
     view.sample_host()
     told = {"inventory": view.inventory, "devices": samples, "host": view.host_sample, "told": view.conditions(False)}

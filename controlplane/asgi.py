@@ -25,19 +25,19 @@ from controlplane.live.exec_socket import CallerSession  # noqa: E402
 browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))
 
 
-def unless_foreign(door: Any) -> Any:
+def refuse_foreign_origins(application: Any) -> Any:
     """Wrap a socket application so that it refuses pages of other sites; clients without an Origin are not pages."""
-    checked = AllowedHostsOriginValidator(door)
+    checked = AllowedHostsOriginValidator(application)
 
     async def enter(scope: Any, receive: Any, send: Any) -> None:
         has_origin = any(name == b"origin" for name, _ in scope["headers"])
-        await (checked if has_origin else door)(scope, receive, send)
+        await (checked if has_origin else application)(scope, receive, send)
 
     return enter
 
 
 # It requires an access token, which no browser sends by itself; pages of other sites are refused all the same.
-caller = unless_foreign(CallerSession.as_asgi())
+caller = refuse_foreign_origins(CallerSession.as_asgi())
 
 application = ProtocolTypeRouter(
     {

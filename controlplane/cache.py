@@ -1,4 +1,4 @@
-"""What Django's cache keeps in Redis: JSON, so that nothing that lies there can run."""
+"""The serializer of Django's cache in Redis: JSON, so that cached data can never execute code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class JSONSerializer:
-    """Writes whole numbers as Redis counts them, and everything else as JSON."""
+    """Serializes whole numbers in the form that Redis can count, and everything else as JSON."""
 
     def dumps(self, value: Any) -> int | bytes:
         return value if type(value) is int else msgspec.json.encode(value)

@@ -1,7 +1,7 @@
-"""The Celery application, and what a worker does beside its tasks. Celery wakes; the database is the truth.
+"""The Celery application, and extensions of its workers. Messages only trigger work; the state is in the database.
 
-Messages carry ids only and may be lost, doubled or late. The queues, what goes to which of them and what beat sends are
-one table in the settings (``CELERY_*``); docs/decisions/048 says why they are as they are.
+Messages carry ids only and may be lost, doubled or late. The queues, routes and beat schedule are one table in the
+settings (``CELERY_*``); docs/decisions/048 gives the reasons.
 """
 
 import os
@@ -13,7 +13,7 @@ from celery.signals import celeryd_init, task_postrun, task_prerun
 from controlplane import beat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-# Django's checks load all pages and the whole API, which a worker does not serve; ``migrate`` has run them.
+# Django's checks import all pages and the whole API, which a worker does not serve; ``migrate`` has run them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("switchyard")
@@ -35,7 +35,7 @@ beat.offer(app)
 
 @celeryd_init.connect  # type: ignore[untyped-decorator]
 def _prepare(sender: str = "", options: Any = None, **_: Any) -> None:
-    """Makes a worker ready: one that is to take the scheduler's queue stands by until no other does."""
+    """Prepares a worker: one for the scheduler's queue waits as a standby until no other takes it."""
     from controlplane.workers.start import prepare
 
     prepare(app, sender, options or {})
@@ -44,9 +44,9 @@ def _prepare(sender: str = "", options: Any = None, **_: Any) -> None:
 @task_prerun.connect  # type: ignore[untyped-decorator]
 @task_postrun.connect  # type: ignore[untyped-decorator]
 def _keep_connections(sender: Any = None, **_: Any) -> None:
-    """Has Django decide how long a worker keeps its connection to the database, as it does for requests.
+    """Lets Django decide how long a worker keeps its connection to the database, as it does for requests.
 
-    Celery would close it with every task (``CELERY_DB_REUSE_MAX``), and a cycle pay for a new one.
+    Celery would close it with every task (``CELERY_DB_REUSE_MAX``), and each cycle would open a new one.
     """
     from django.db import close_old_connections
 

@@ -162,7 +162,7 @@ def _send_task(name: str) -> None:
     app.send_task(name, retry=False, expires=10)
 
 
-def think_beside(decision_id: int) -> None:
+def request_shadows(decision_id: int) -> None:
     """Ask a worker to evaluate the shadow profiles for this decision."""
     from controlplane.celery import app
 

@@ -1,4 +1,4 @@
-"""The order in which people expect names: n2 before n10."""
+"""Natural order of names: n2 before n10."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 _NUMBER: Final = re.compile("[0-9]+")
-# The same in SQL, for rows that are walked in this order: PostgreSQL is not always built with ICU, whose collations
-# could do it. ``tests/record/test_natural.py`` holds the two together.
+# The same in SQL, for rows in this order: PostgreSQL is not always built with ICU, whose collations could do it.
+# ``tests/record/test_natural.py`` compares the two.
 FUNCTION: Final = """
 CREATE FUNCTION natural_key(name text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN (
@@ -20,9 +20,9 @@ RETURN (
 
 
 def natural_key(name: str) -> str:
-    """A text whose plain order is the natural one of names: before each number stands how many digits it has.
+    """Return a sort key for natural order: each number is preceded by its number of digits.
 
-    No two names have the same key: where only leading zeros differ, the name itself decides.
+    Names have distinct keys: if only leading zeros differ, the name itself decides.
     """
 
     def counted(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """Django's ASGI handler, with the whole of a request in one thread.
 
-No view here is asynchronous, and some middleware is not. Django then crosses between the event loop and the request's
-thread twice for each middleware, which cost more than a small view itself. Here middleware and view run one after the
-other in that thread, as they do under WSGI.
+No view here is asynchronous, and some middleware is not. Django would then switch between the event loop and the
+request's thread twice for each middleware, which costs more than a small view itself. Here middleware and view run one
+after the other in that thread, as under WSGI.
 """
 
 from __future__ import annotations

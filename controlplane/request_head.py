@@ -1,6 +1,6 @@
-"""Limits the heads of requests, in size and in time: uvicorn's own protocol waits for ever, and keeps whatever comes.
+"""Limits the heads of requests in size and time, because uvicorn's own protocol waits for ever and buffers everything.
 
-Bodies are limited later, where it is known what a route takes (:mod:`controlplane.body_limit`).
+Bodies are limited later, when the route is known (:mod:`controlplane.body_limit`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES: Final = 64 * 1024
-# No setting of Django's: the server reads requests before it is loaded.
+# Not a setting of Django's, because the server reads requests before it is loaded.
 HEAD_S: Final = float(os.environ.get("YARD_HEAD_S", "20"))
 
 
 class BoundedHead(HttpToolsProtocol):
-    """One connection. A request's head counts from its first byte, that of the first request from the connection on."""
+    """One connection. The time of a head counts from its first byte, that of the first request from the connection
+    on."""
 
     _timer: asyncio.TimerHandle | None = None
     _is_head = True

@@ -1,4 +1,4 @@
-"""What answers say in the language of whoever asked, where another hand has written it: the engine's modules, HTTP."""
+"""Translates texts of other modules for answers: the engine's messages and HTTP phrases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop as _
 
 from scheduler.core.model.sentences import Sentence
 
-# The phrases of HTTP that an answer may have, for the translators.
+# The HTTP phrases that an answer may have, for translators.
 TITLES = (
     _("Bad Request"),
     _("Unauthorized"),
@@ -31,12 +31,12 @@ TITLES = (
 
 
 def title(status: int) -> str:
-    """The phrase of an HTTP status."""
+    """Return the phrase of an HTTP status in the reader's language."""
     return gettext(HTTPStatus(status).phrase)
 
 
 def in_language(text: str) -> str:
-    """The sentence made anew from its template; a text that is no sentence stays as it is."""
+    """Render the sentence from its template in the reader's language; other texts stay as they are."""
     if not isinstance(text, Sentence):
         return text
     fields = {name: in_language(value) if isinstance(value, str) else value for name, value in text.fields.items()}

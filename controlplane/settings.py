@@ -65,7 +65,7 @@ def _database(url: str) -> dict[str, Any]:
 
 
 def _program() -> str:
-    """The name that PostgreSQL lists this process under: the program and the first words of what it was told."""
+    """The name of this process in PostgreSQL's lists: the program and its first arguments."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.stem
     words = [word for word in sys.argv[1:] if not word.startswith("-")][:2]
@@ -81,7 +81,7 @@ def _list(name: str, default: str = "") -> list[str]:
 
 
 def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
-    """Where bytes lie, by what they are: in files below ``folder`` and ``logs``, or in the bucket of S3 at ``url``.
+    """The storages: in files below ``folder`` and ``logs``, or in the bucket of S3 at ``url``.
 
     Such as ``s3://bucket/prefix?endpoint=https://minio.example.org``. Credentials are found as boto3 finds them.
     """
@@ -122,7 +122,7 @@ def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
         "client_config": patience,
         "file_overwrite": True,
         "default_acl": None,
-        # What is larger is written to a file of this machine while it is read.
+        # Larger objects are buffered in a temporary file while they are read.
         "max_memory_size": 2**20,
     }
     prefix = unquote(parts.path.strip("/"))
@@ -135,7 +135,7 @@ def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
 
 
 SECRET_KEY = _secret_key()
-# Former keys, a line each, newest first: what was signed or encrypted with one still opens. YARD_FORMER_KEYS_FILE.
+# Former keys, a line each, newest first, with which signatures and ciphertexts remain valid. YARD_FORMER_KEYS_FILE.
 _FORMER = os.environ.get("YARD_FORMER_KEYS_FILE")
 SECRET_KEY_FALLBACKS = Path(_FORMER).read_text().split() if _FORMER else []
 # The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
@@ -149,11 +149,11 @@ if _PUBLIC.scheme not in {"http", "https"} or not _PUBLIC.hostname:
 BEHIND_TLS = _PUBLIC.scheme == "https"
 # Where agents reach the gateway. Behind a proxy that leads /agent/ there, that is the public address.
 AGENTS_URL = os.environ.get("YARD_AGENTS_URL") or PUBLIC_URL
-# The address that people are told is answered and may post its own forms, whatever a proxy makes of the Host header.
+# The public address is accepted as host and as origin of forms, whatever a proxy does to the Host header.
 _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
 CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
-# What whoever runs the server types for a new link; it depends on how the server was started.
+# The command for a new sign-in link, which depends on how the server was started.
 SIGN_IN_COMMAND = os.environ.get("YARD_SIGN_IN_COMMAND", "python manage.py sign_in_link")
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
 # Kinds of devices that quotas and job files may name before a node has one.
@@ -195,7 +195,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    # First: what it refuses, nothing else has to understand.
+    # First, so that later middleware sees well-formed requests only.
     "controlplane.wellformed.WellFormed",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -255,7 +255,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 
 def _redis(url: str) -> str:
-    """The address of Redis or Valkey, with the password that lies in the file of REDIS_PASSWORD_FILE."""
+    """The address of Redis or Valkey, with the password from the file of REDIS_PASSWORD_FILE."""
     path = os.environ.get("REDIS_PASSWORD_FILE")
     scheme, _, rest = url.partition("://")
     return f"{scheme}://:{quote(Path(path).read_text().strip(), safe='')}@{rest}" if path else url
@@ -270,7 +270,7 @@ CHANNEL_LAYERS = {
     }
 }
 
-# Answers of the engine and counts of requests; nothing that is not made anew.
+# Answers of the engine and counters of requests; only data that can be computed again.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -302,7 +302,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 # CONN_MAX_AGE says how long a worker keeps its connection to the database, not the number of its tasks.
 CELERY_DB_REUSE_MAX = 10**9
-# The first word of a task's name is the queue that it goes to. Tasks are in the module "tasks" of what they are about.
+# The first word of a task's name is its queue. Tasks are in the module "tasks" of their package.
 QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
 CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
@@ -418,7 +418,7 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = False
 ACCOUNT_EMAIL_SUBJECT_PREFIX = f"[{CLUSTER_NAME}] "
-# Strangers are told nothing of an address, and nobody has mail sent to addresses that are nobody's.
+# Strangers learn nothing about an address, and no mail is sent to unknown addresses.
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 PASSWORD_RESET_TIMEOUT = 3600
@@ -536,7 +536,7 @@ STORAGES = {
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")
-# Until they are collected, files are served from where they lie in the tree, under plain names and without compression.
+# Until they are collected, files are served from the source tree, under plain names and without compression.
 WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_AUTOREFRESH = DEBUG
 

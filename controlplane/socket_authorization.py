@@ -26,8 +26,8 @@ V = TypeVar("V")
 class AuthorizationWatch(Generic[K, V]):
     """Watches sockets that each depend on a row.
 
-    ``read`` returns what is valid now for many keys at once; ``told`` is called with the result, or None if there is
-    none any more, and must not block.
+    ``read`` returns what is valid now for many keys at once; ``on_result`` is called with the result, or None if there
+    is none any more, and must not block.
     """
 
     def __init__(self, read: Callable[[set[K]], Mapping[K, V]]) -> None:
@@ -35,10 +35,10 @@ class AuthorizationWatch(Generic[K, V]):
         # By event loop: a server has one, each test its own.
         self._rolls: WeakKeyDictionary[asyncio.AbstractEventLoop, _Roll[K, V]] = WeakKeyDictionary()
 
-    def enter(self, socket: Any, key: K, told: Callable[[V | None], None]) -> None:
+    def enter(self, socket: Any, key: K, on_result: Callable[[V | None], None]) -> None:
         """Watch a socket from now on."""
         roll = self._rolls.setdefault(asyncio.get_running_loop(), _Roll())
-        roll.members[socket] = (key, told)
+        roll.members[socket] = (key, on_result)
         if roll.asking is None or roll.asking.done():
             roll.asking = asyncio.create_task(self._keep_asking(roll))
 
@@ -72,9 +72,9 @@ class AuthorizationWatch(Generic[K, V]):
             except DatabaseError as error:
                 log.warning("what sockets rest on could not be read: %s", error)
                 continue
-            for socket, (key, told) in members.items():
+            for socket, (key, on_result) in members.items():
                 if socket in roll.members:
-                    told(found.get(key))
+                    on_result(found.get(key))
 
     def _ask(self, keys: set[K]) -> Mapping[K, V]:
         try:

@@ -1,8 +1,8 @@
-"""Bytes that lie in files or in an object store, by Django's storages; rows only point to them.
+"""Files and objects in Django's storages; rows only refer to them.
 
-A storage's name says what lies there: ``bundles``, ``simulations``, and ``archive``, the logs of parts that have ended.
-Bytes are there before a row points to them, and go after it. Logs that grow are appended to, which no object store can
-do: they are files (:mod:`controlplane.jobs.logs`).
+The storages are ``bundles``, ``simulations``, and ``archive``, the logs of ended parts. Bytes are written before a row
+refers to them, and removed after it. Growing logs are appended to, which object stores cannot do, so they are files
+(:mod:`controlplane.jobs.logs`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PIECE: Final = 256 * 1024
 
 
 def free_bytes() -> int:
-    """How much room the disk has on which files and logs of this control plane lie."""
+    """Return the free bytes of the disk with this control plane's files and logs."""
     folder = settings.LOGS
     while not folder.is_dir():
         folder = folder.parent
@@ -38,16 +38,16 @@ def free_bytes() -> int:
 
 
 def is_full() -> bool:
-    """Whether the disk has so little room that uploads and logs are refused, so that the rest can go on."""
+    """Whether the disk is so full that uploads and logs are refused, so that the rest can go on."""
     return free_bytes() < settings.MIN_FREE_BYTES
 
 
 class BytesLost(Exception):
-    """Raised where the storage has not the bytes that a row points to."""
+    """Raised if the storage lacks the bytes that a row refers to."""
 
 
 class Incoming(File):
-    """A file that is being received, on the same disk as the storage's files: it is moved there in one step."""
+    """A file that is being received, on the same disk as the storage's files, to be moved there atomically."""
 
     def __init__(self) -> None:
         folder = None
@@ -57,17 +57,17 @@ class Incoming(File):
         super().__init__(tempfile.NamedTemporaryFile(prefix=".incoming-", dir=folder, delete=False))  # noqa: SIM115
 
     def temporary_file_path(self) -> str:
-        """Where it lies; Django's storage of files moves it from there."""
+        """The path from which Django's file storage moves it."""
         return str(self.name)
 
     def remove(self) -> None:
-        """Close the file, and remove it where nobody has moved it."""
+        """Close the file, and remove it unless it was moved."""
         self.close()
         Path(str(self.name)).unlink(missing_ok=True)
 
 
 class DurableFiles(FileSystemStorage):
-    """Files that have their name once they are whole and on the disk; what was there before is replaced in one step."""
+    """Files that get their name once they are complete and durable; existing ones are replaced atomically."""
 
     def _save(self, name: str, content: File[bytes]) -> str:
         path = Path(self.path(name))
@@ -92,7 +92,8 @@ class DurableFiles(FileSystemStorage):
 
 
 class Pieces(StreamingHttpResponse):
-    """An answer that is made piece by piece in the request's thread; Django's own makes all of it first under ASGI."""
+    """A response that is generated in pieces in the request's thread; under ASGI Django's own generates all of it
+    first."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces: Any = self.streaming_content
@@ -101,7 +102,7 @@ class Pieces(StreamingHttpResponse):
 
 
 class Download(FileResponse):
-    """A file as an answer that is read piece by piece; Django's own reads a file whole under ASGI."""
+    """A file as a response that is read in pieces; under ASGI Django's own reads a file whole."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         file: Any = self.file_to_stream
@@ -110,13 +111,13 @@ class Download(FileResponse):
 
 
 def keep(storage: str, name: str, content: bytes) -> str:
-    """Keep these bytes under the name; their SHA-256."""
+    """Store these bytes under the name; return their SHA-256."""
     storages[storage].save(name, ContentFile(content))
     return hashlib.sha256(content).hexdigest()
 
 
 def bytes_of(storage: str, name: str, sha256: str) -> bytes:
-    """All bytes under a name. Raises :class:`BytesLost` where they are not there, or not those that were kept."""
+    """Return all bytes under a name. Raises :class:`BytesLost` if they are missing or differ from the stored ones."""
     try:
         with storages[storage].open(name) as file:
             content: bytes = file.read()
@@ -128,7 +129,7 @@ def bytes_of(storage: str, name: str, sha256: str) -> bytes:
 
 
 def forget(storage: str, *names: str) -> None:
-    """Remove what lies under these names once the transaction is done; what cannot be removed stays, and is logged."""
+    """Remove these names once the transaction has committed; failures are logged."""
 
     def remove() -> None:
         place: Storage = storages[storage]

@@ -1,4 +1,4 @@
-"""Where each address leads: the API, the pages, the admin, the agents' door."""
+"""All addresses: the API, the pages, the admin, and the agents' ones."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -10,14 +10,14 @@ admin.site.site_header = "Switchyard"
 admin.site.site_title = "Switchyard"
 admin.site.index_title = "Administration"
 
-handler400 = "controlplane.wellformed.said"
+handler400 = "controlplane.wellformed.bad_request_page"
 
 urlpatterns = [
     path("api/v1/", include(("controlplane.api.urls", "v1"))),
     path("healthz", probes.alive),
     path("readyz", probes.ready),
     path("agent/v1/", include("controlplane.dispatch.urls")),
-    # One door for passwords, with one guard.
+    # The only sign-in by password, with one guard.
     path("admin/login/", sign_in.to_administer),
     path("admin/", admin.site.urls),
     path("", include("controlplane.pages.urls")),

@@ -196,7 +196,7 @@ def _of_form(request: HttpRequest) -> str:
 
 def _refused(request: HttpRequest, fault: str) -> HttpResponse:
     if not for_programs(request):
-        return said(request, fault)
+        return bad_request_page(request, fault)
     return HttpResponse(problem(fault, request.path_info[:200]), status=400, content_type="application/problem+json")
 
 
@@ -207,7 +207,7 @@ def problem(detail: str, instance: str = "") -> bytes:
     return msgspec.json.encode({**told, "detail": detail, "instance": shown})
 
 
-def said(request: HttpRequest, exception: Any = None) -> HttpResponse:
+def bad_request_page(request: HttpRequest, exception: Any = None) -> HttpResponse:
     """Return the error page for a malformed request; Django calls it whenever a page answers 400."""
     told = exception if isinstance(exception, str) else str(exception) if isinstance(exception, BadRequest) else ""
     # If the middleware refuses a request, the reader's language is not activated yet.

@@ -1,4 +1,4 @@
-"""The named profiles: lists of policies with weights, and how far each plans ahead. Data, not code."""
+"""The built-in profiles: lists of policies with weights, and how far each plans ahead. Data, not code."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.sentences import _, said
 from scheduler.core.model.types import Pool
 
-# Within a class, fair share moves a stage by at most two hundred points, and so does a deadline that comes near; the
-# least step between two classes is a thousand.
+# Within a class, fair share moves a stage by at most two hundred points, and so does an approaching deadline; the least
+# step between two classes is a thousand.
 _ORDER: Final[dict[str, Any]] = {
     "priority": {"weight": 1000.0},
     "fair_share": {"weight": 200.0},
     "deadline": {"weight": 200.0},
 }
-# A device that nobody will be able to use counts 10. Data that lie on a node are worth two of them, devices side by
-# side half a one; none is worth a device that is about to fail. Among equal places the fullest is taken.
+# A device that no request can use any more counts 10. Cached inputs on a node count two of them, adjacent devices half
+# a one; none outweighs a device that is about to fail. Among equal places the fullest is taken.
 _WHERE: Final[dict[str, Any]] = {
     "leftover": {"weight": 10.0},
     "pack": {"weight": 0.001},
@@ -32,19 +32,19 @@ _PLACE: Final[dict[str, Any]] = {"quota": {}, "user_limit": {}, "gang": {}, **_W
 _EVICT: Final[dict[str, Any]] = {"elastic": {}, "reclaim": {}, "preempt": {}, "cycle_guard": {}}
 
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Each stage gets a start and devices once, from the bad case of all durations, and holds on to them.
+    # Each stage gets a reservation once, by the high quantile of all durations, and keeps it.
     "static": {
         "policies": {**_ORDER, **_PLACE, "backfill": {}},
         "timetable": "keep",
         "plan_with": "p90",
         "start_early": False,
     },
-    # No promises: at each event the best stage that can start does.
+    # No reservations: at each event the best stage that can start does.
     "dynamic": {
         "policies": {**_ORDER, **_PLACE, **_EVICT},
         "timetable": "none",
     },
-    # A timetable that is kept true while the world moves.
+    # A timetable that is updated while the cluster changes.
     "hybrid": {
         "policies": {**_ORDER, **_PLACE, "hot_nodes": {"weight": 1000.0}, "backfill": {}, **_EVICT, "overtake": {}},
         "timetable": "repair",
@@ -53,22 +53,22 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
         "depth": 100,
         "repair_depth": 8,
     },
-    # Backfill as clusters know it: in the order of submission, only the head of the queue is reserved for.
+    # EASY backfill: in the order of submission, only the head of the queue has a reservation.
     "easy": {
         "policies": {"fifo": {"strict": False}, **_PLACE, "backfill": {}},
         "timetable": "repair",
         "horizon_s": 31 * 86_400.0,
         "depth": 1,
     },
-    # The same with a reservation for everybody.
+    # The same with a reservation for every stage.
     "conservative": {
         "policies": {"fifo": {"strict": False}, **_PLACE, "backfill": {}},
         "timetable": "repair",
         "horizon_s": 31 * 86_400.0,
         "depth": 1000,
     },
-    # Running and waiting stages take turns: within a class, who has had least goes first. Who has just begun is left
-    # alone for five minutes, and nobody is stopped unless that gains what it costs.
+    # Running and waiting stages share time: within a class, the stage with the least service goes first. One that has
+    # just started runs for five minutes at least, and none is stopped unless that gains more than it costs.
     "turns": {
         "policies": {
             "priority": {"guarantee": 0.0, "weight": 1e9},
@@ -88,7 +88,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 DEFAULT: Final = "hybrid"
 MOST_WEIGHT: Final = 1e9
-# What the numbers of a profile may be; those whose least is a whole number are whole.
+# The ranges of a profile's numbers; those with an integer bound are integers.
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "horizon_s": (1.0, 366 * 86_400.0),
     "depth": (0, 1_000_000),
@@ -99,21 +99,21 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 
 @cache
 def named(name: str) -> Profile:
-    """The profile called ``name``; raises ``ValueError`` that lists those there are."""
+    """Return the profile called ``name``; raises ``ValueError`` that lists the existing ones."""
     if name not in PROFILES:
         raise ValueError(_('there is no profile "{name}"; there are {all}').format(name=name, all=", ".join(PROFILES)))
     return load(name, PROFILES[name])
 
 
 def of(pools: Iterable[Pool]) -> dict[str, Profile]:
-    """The profile of each of these pools, by the pool's name."""
+    """Return the profile of each of these pools, by the pool's name."""
     return {pool.name: named(pool.profile) for pool in pools}
 
 
 def load(name: str, spec: Mapping[str, Any], *, live: bool = False) -> Profile:
-    """A profile from data: ``policies`` maps names to parameters (``weight`` is one of each), the rest are the fields
-    of :class:`Profile`; in which order they are written means nothing. ``live`` allows only policies that a pool may
-    have. Raises ``ValueError`` for a word that does not exist, with a list of what does."""
+    """Build a profile from data: ``policies`` maps names to parameters (each with a ``weight``), the rest are the
+    fields of :class:`Profile`; their order does not matter. ``live`` allows only policies for pools. Raises
+    ``ValueError`` for an unknown word, with a list of the known ones."""
     allowed = [one.name for one in fields(Profile) if one.name not in ("name", "policies")]
     chosen = spec.get("policies", {}) if isinstance(spec, Mapping) else None
     if not isinstance(chosen, Mapping) or not all(isinstance(one, Mapping) for one in chosen.values()):
@@ -172,7 +172,7 @@ def load(name: str, spec: Mapping[str, Any], *, live: bool = False) -> Profile:
 
 
 def _check_turns(name: str, spec: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where ``rotates`` is not a way to take turns, or does not go with the timetable."""
+    """Raise ``ValueError`` if ``rotates`` is no way of time sharing, or does not go with the timetable."""
     rotates = spec.get("rotates", "none")
     is_round = isinstance(rotates, (int, float)) and not isinstance(rotates, bool) and 1 <= rotates <= 604_800
     if rotates not in ("none", "event") and not is_round:

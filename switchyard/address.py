@@ -1,10 +1,10 @@
-"""Finds the control plane: its URL and the token to show it.
+"""Finds the control plane: its URL and token.
 
 Precedence: arguments, then ``YARD_URL`` and ``YARD_TOKEN``, then ``./.yard.toml``, then ``~/.config/yard/config.toml``,
 then ``client.toml`` that the local stack wrote under ``YARD_HOME`` (default ``~/.switchyard``).
 
-A folder that somebody else wrote may hold a ``.yard.toml``. Its URL is therefore never shown a token that was meant for
-another one: a token goes only to the URL it was written down with, or to one that the same person gave beside it.
+A folder of somebody else may have a ``.yard.toml``. A token for another URL is therefore never sent to its URL: a token
+is used only with the URL in the same file, or with one that the user gave beside it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from switchyard.problem import SwitchyardError, Unreachable
 
 
 class ConfigError(SwitchyardError):
-    """Raised when a configuration file cannot be used; the sentence names the file."""
+    """Raised if a configuration file cannot be used; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to speak and as whom. ``source`` says where the URL was found, for people. ``project`` may be empty."""
+    """The URL and the token. ``source`` tells where the URL was found, for people. ``project`` may be empty."""
 
     url: str
     token: str = ""
@@ -33,7 +33,7 @@ class Address:
 
 
 def config_path(env: Mapping[str, str] | None = None) -> Path:
-    """The user's own configuration file; ``yard login`` writes it."""
+    """Return the path of the user's own configuration file, which ``yard login`` writes."""
     env = os.environ if env is None else env
     base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "~")).expanduser() / ".config")
     return Path(base) / "yard" / "config.toml"
@@ -47,7 +47,8 @@ def find(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Address:
-    """The address to use. Raises :class:`Unreachable` when no URL is known, :class:`ConfigError` for a bad file."""
+    """Return the address to use. Raises :class:`Unreachable` if no URL is known, :class:`ConfigError` for an invalid
+    file."""
     env = os.environ if env is None else env
     profile = profile or env.get("YARD_PROFILE") or ""
     foreign, own = _files(env, cwd or Path.cwd(), profile)
@@ -83,7 +84,7 @@ def find(
 
 
 def _files(env: Mapping[str, str], cwd: Path, profile: str) -> tuple[Address | None, list[Address | None]]:
-    """What ``./.yard.toml`` says, and what the user's own files say, in order."""
+    """Return the entry of ``./.yard.toml``, and those of the user's own files in order."""
     home = Path(env.get("YARD_HOME") or Path(env.get("HOME", "~")).expanduser() / ".switchyard")
     own: list[Address | None] = [_read(config_path(env), profile)]
     if not profile:

@@ -1,7 +1,7 @@
-"""Packs a folder so that the same files always give the same bytes, and thus the same name.
+"""Packs a folder reproducibly: the same files give the same bytes, and thus the same name.
 
-A bundle is a ``tar.gz`` with sorted names and neither times nor owners. Its name is the SHA-256 of its bytes: code that
-did not change is not sent again.
+A bundle is a ``tar.gz`` with sorted names and neither times nor owners. Its name is the SHA-256 of its bytes, so
+unchanged code is not sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".DS_Store", ".yard.tom
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A packed folder. ``left_out`` names what was not packed, and why, for people."""
+    """A packed folder. ``left_out`` names what was not packed, with the reason, for people."""
 
     content: bytes
     sha256: str
@@ -44,9 +44,9 @@ class Bundle:
 
 
 def pack(folder: str | os.PathLike[str], *, cap_bytes: int = CAP_BYTES) -> Bundle:
-    """The folder as a bundle. Raises :class:`BundleError` when it is none, is too large or holds what cannot be sent.
+    """Pack a folder. Raises :class:`BundleError` if it is no folder, too large or has files that cannot be sent.
 
-    Ignore files are honoured (see :mod:`switchyard.ignore`); a virtual environment is left out by its ``pyvenv.cfg``.
+    Ignore files are respected (see :mod:`switchyard.ignore`); a virtual environment is left out by its ``pyvenv.cfg``.
     A link that leads out of the folder is left out and named.
     """
     root = Path(folder)
@@ -71,7 +71,7 @@ def pack(folder: str | os.PathLike[str], *, cap_bytes: int = CAP_BYTES) -> Bundl
 
 
 def _walk(root: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
-    """Every file and inner link that is to be packed, as (name in the bundle, path)."""
+    """Yield every file and inner link to pack, as (name in the bundle, path)."""
     inside = root.resolve()
     waiting: list[tuple[str, list[tuple[str, list[Pattern]]]]] = [("", [])]
     while waiting:
@@ -111,7 +111,7 @@ def _patterns(folder: Path) -> list[Pattern]:
 
 
 def _ignored(rules: list[tuple[str, list[Pattern]]], name: str, is_folder: bool) -> bool:
-    """Whether the ignore files from the root down to the folder of ``name`` leave it out; the deepest one wins."""
+    """Whether the ignore files from the root down to the folder of ``name`` leave it out; the deepest one decides."""
     for prefix, patterns in reversed(rules):
         answer = verdict(patterns, name[len(prefix) :], is_folder)
         if answer is not None:

@@ -36,10 +36,10 @@ LONGEST_POLL_S = 2.0
 
 
 class Client:
-    """A control plane, seen as the owner of ``token``. Safe to share between threads; close it, or use it in ``with``.
+    """A connection to a control plane with one ``token``. Thread-safe; close it, or use it in ``with``.
 
-    Every call raises :class:`~switchyard.problem.ApiProblem` when the control plane refuses and
-    :class:`~switchyard.problem.Unreachable` when it does not answer after ``tries`` tries.
+    Every call raises :class:`~switchyard.problem.ApiProblem` if the control plane refuses and
+    :class:`~switchyard.problem.Unreachable` if it does not answer after ``tries`` tries.
     """
 
     def __init__(self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4) -> None:
@@ -60,7 +60,7 @@ class Client:
         profile: str | None = None,
         tries: int = 4,
     ) -> Client:
-        """A client for what :func:`switchyard.address.find` finds; its project is the default of new jobs."""
+        """Create a client for what :func:`switchyard.address.find` finds; its project is the default of new jobs."""
         found = address.find(url, token, profile=profile)
         client = cls(found.url, found.token, tries=tries)
         client.project = client.jobs.project = found.project
@@ -85,14 +85,14 @@ class Client:
         self.wire.close()
 
     def overview(self) -> dict[str, Any]:
-        """Tiles, heat map, queue and what needs attention, as the first page shows them."""
+        """Return tiles, heat map, queue and signs that need attention, as on the first page."""
         return dict(self.wire.get("/overview"))
 
     def version(self) -> dict[str, Any]:
         return dict(self.wire.get("/version"))
 
     def health(self) -> dict[str, Any]:
-        """What of the installation works and what does not; staff are told why."""
+        """Return the checks of the installation; staff get the details."""
         return dict(self.wire.get("/health"))
 
     def audit(
@@ -105,7 +105,7 @@ class Client:
         since: datetime | None = None,
         most: int = 100,
     ) -> Iterator[dict[str, Any]]:
-        """Who changed what, newest first, at most ``most`` entries. For auditors."""
+        """Yield audit entries, newest first, at most ``most``. For auditors."""
         wanted = {"actor": actor, "object": object, "action": action, "via": via}
         asked = {name: value or None for name, value in wanted.items()}
         asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
@@ -115,25 +115,25 @@ class Client:
         return dict(self.wire.get("/whoami"))
 
     def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[dict[str, Any]]:
-        """The devices, page by page, by kind or of one node."""
+        """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
-        """Nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
+        """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
 
     def preview(self, spec: Spec) -> dict[str, Any]:
-        """Where and when ``spec`` would start, and what it would displace. Nothing is queued or sent along."""
+        """Return where and when ``spec`` would start, and what it would displace. Nothing is queued or sent."""
         return self.jobs.preview(spec)
 
     def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
-        """Packs and sends a folder unless the control plane has its bytes already; returns the bundle's SHA-256."""
+        """Pack and send a folder unless the control plane has its bytes already; return the bundle's SHA-256."""
         bundle = folder if isinstance(folder, Bundle) else pack(folder)
         return upload(self.wire, bundle)
 
 
 class Jobs:
-    """The jobs of a control plane. A job is named by its number, its id, or anything that carries one of them."""
+    """The jobs of a control plane. A job is named by its number, its id, or an object with one of them."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -146,10 +146,10 @@ class Jobs:
         workdir: str | os.PathLike[str] | Bundle | None = None,
         idempotency_key: str | None = None,
     ) -> JobRecord:
-        """Queues a job and returns it. The job is recorded when this returns.
+        """Queue a job and return it. The job is stored when this returns.
 
         ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
-        the same job gives the same job again, however often it is sent.
+        the same job returns the same job again, however often it is sent.
         """
         body = self._body(spec)
         folder = workdir if workdir is not None else body.get("workdir")
@@ -161,7 +161,7 @@ class Jobs:
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
 
     def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
-        """Queues many jobs in few calls; returns ``{"id", "number"}`` of each, in order. A call is all or nothing."""
+        """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
         if any("workdir" in body for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
@@ -171,7 +171,7 @@ class Jobs:
         return made
 
     def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
-        """The dry run of ``spec``: ``validate`` reads it, ``placement`` also says where and when it would start."""
+        """Dry-run ``spec``: ``validate`` parses it, ``placement`` also returns where and when it would start."""
         body = self._body(spec)
         body.pop("workdir", None)
         return dict(self._wire.post("/jobs", body, params={"dry_run": how}))
@@ -190,7 +190,7 @@ class Jobs:
         sort: str | None = None,
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
-        """Jobs, newest first unless ``sort`` says otherwise, page by page; at most ``limit`` of them. ``user="me"``."""
+        """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own."""
         states = ",".join([state] if isinstance(state, str) else state) if state else None
         asked = {
             "state": states,
@@ -206,9 +206,9 @@ class Jobs:
             yield JobRecord(self, record)
 
     def enter(self, job: Ref, command: Sequence[str] = (), **ask: Any) -> Entry:
-        """Runs a command inside a stage that runs; without one, a shell. ``ask`` are ``stage``, ``rank``, ``reason``,
-        ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close what this returns, or use it in ``with``.
-        """
+        """Run a command inside a running stage; without one, a shell. ``ask`` may have ``stage``, ``rank``, ``reason``,
+        ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close the returned object, or use it in
+        ``with``."""
         return Entry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask})
 
     def wait(
@@ -218,9 +218,10 @@ class Jobs:
         *,
         told: Callable[[JobRecord], None] | None = None,
     ) -> JobRecord:
-        """The job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before that.
+        """Return the job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before
+        that.
 
-        Outlives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
         """
         begun, seen, pause_s, away_since = time.monotonic(), "", 0.2, None
         while True:
@@ -257,12 +258,12 @@ class Jobs:
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[str]:
-        """The output of a job as text pieces; see :meth:`chunks`."""
+        """Yield the output of a job as text pieces; see :meth:`chunks`."""
         wanted = LogQuery(stage, attempt, rank, stream)
         return (chunk.text for chunk in self.chunks(job, wanted, tail=tail, follow=follow))
 
     def chunks(self, job: Ref, wanted: LogQuery, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
-        """Its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
+        """Yield its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
         return logs.read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
 
     def search(
@@ -276,7 +277,7 @@ class Jobs:
         return logs.streams(self._wire, quote(reference(job), safe=""))
 
     def cancel(self, job: Ref, reason: str = "") -> JobRecord:
-        """Asks for the end of all its stages; running ones are told to stop first and then ended."""
+        """Cancel all its stages; running ones are asked to stop first and then ended."""
         return self._act(job, "cancel", reason)
 
     def hold(self, job: Ref, reason: str = "") -> JobRecord:
@@ -294,10 +295,10 @@ class Jobs:
         reason: str = "",
         **share: Any,
     ) -> Rows:
-        """Changes in place what its running attempts get, those of one stage or of all; returns these attempts.
+        """Change the resources of its running attempts in place, those of one stage or of all; return these attempts.
 
-        ``share`` are fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
-        ``io_weight``, ``memory_bytes``, ``queue_class``, ``quantum_s``; None takes one back to how it started.
+        ``share`` has fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
+        ``io_weight``, ``memory_bytes``, ``queue_class``, ``quantum_s``; None resets one to its value at the start.
         """
         body: dict[str, Any] = {**share, "reason": reason} | ({"ranks": list(ranks)} if ranks is not None else {})
         return [
@@ -307,11 +308,11 @@ class Jobs:
         ]
 
     def why(self, job: Ref) -> dict[str, Any]:
-        """Why its stages wait, or why they run where they do."""
+        """Return why its stages wait, or why they run where they do."""
         return dict(self._wire.get(self._path(job) + "/why"))
 
     def counterfactuals(self, job: Ref) -> dict[str, Any]:
-        """Changes with which its waiting stages would start; each was tried by the engine."""
+        """Return changes with which its waiting stages would start; each was tried by the engine."""
         return dict(self._wire.get(self._path(job) + "/counterfactuals"))
 
     def events(self, job: Ref) -> Rows:
@@ -338,7 +339,7 @@ class Jobs:
 
 
 class JobRecord(dict[str, Any]):
-    """A job as the control plane last told it: the JSON of the REST interface, with what one can do to it."""
+    """A job as last read from the control plane: the JSON of the REST interface, with methods."""
 
     def __init__(self, jobs: Jobs, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
@@ -373,21 +374,21 @@ class JobRecord(dict[str, Any]):
         return self.state in FINAL
 
     def refresh(self) -> JobRecord:
-        """Asks again; changes this record and returns it."""
+        """Read it again; updates this record and returns it."""
         fields = dict(self._jobs.get(self))
         self.clear()
         self.update(fields)
         return self
 
     def wait(self, timeout_s: float | None = None) -> JobRecord:
-        """Waits for its end (see :meth:`Jobs.wait`); changes this record and returns it."""
+        """Wait for its end (see :meth:`Jobs.wait`); updates this record and returns it."""
         fields = dict(self._jobs.wait(self, timeout_s))
         self.clear()
         self.update(fields)
         return self
 
     def logs(self, **wanted: Any) -> Iterator[str]:
-        """Its output; takes what :meth:`Jobs.logs` takes."""
+        """Yield its output; takes the arguments of :meth:`Jobs.logs`."""
         return self._jobs.logs(self, **wanted)
 
     def cancel(self, reason: str = "") -> JobRecord:
@@ -422,45 +423,45 @@ class Nodes:
         return dict(self._wire.get("/nodes/" + quote(node, safe="")))
 
     def drain(self, node: str, reason: str = "") -> dict[str, Any]:
-        """Lets what runs there finish and starts nothing new."""
+        """Drain a node: running stages finish, nothing new starts."""
         return self._act(node, "drain", reason)
 
     def lost(self, node: str, reason: str = "") -> dict[str, Any]:
-        """Confirms that a node which is LOST is gone: what ran there has ended."""
+        """Confirm that a LOST node is gone: its stages have ended."""
         return self._act(node, "lost", reason)
 
     def resume(self, node: str, reason: str = "") -> dict[str, Any]:
         return self._act(node, "resume", reason)
 
     def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
-        """Has its agent get a new credential."""
+        """Give its agent a new credential."""
         return self._act(node, "rotate", reason)
 
     def fuse(self) -> dict[str, Any]:
-        """Whether so many nodes fell silent together that none of them is given up (``blown_at``), and which do."""
+        """Return whether the mass-loss fuse is blown (``blown_at``), and the silent nodes."""
         return dict(self._wire.get("/fuse"))
 
     def release_fuse(self, reason: str) -> dict[str, Any]:
-        """Let silent nodes be given up: what ran there is started elsewhere where its owner wants that. For staff."""
+        """Release the fuse: silent nodes may be declared lost, and their stages requeued. For staff."""
         return dict(self._wire.post("/fuse/release", {"reason": reason}))
 
     def survivors(self) -> Iterator[dict[str, Any]]:
-        """What runs on nodes and the record does not know, for it was restored from a backup."""
+        """Yield the parts on nodes that are missing in the database, which was restored from a backup."""
         yield from self._wire.get("/survivors")["results"]
 
     def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
-        """Have a survivor end (``stop``), or an ended one forgotten (``forget``)."""
+        """Stop a survivor (``stop``), or remove an ended one (``forget``)."""
         return dict(self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
 
     def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
-        """Takes a device out of service, by its uuid or as ``gpu3``: what holds it goes on, nothing new gets it."""
+        """Take a device out of service, by its uuid or as ``gpu3``; stages that hold it go on."""
         return self._act_on(node, device, "cordon", reason)
 
     def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
         return self._act_on(node, device, "uncordon", reason)
 
     def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
-        """Decides about a part that the node has set aside: ``release`` takes it over again, ``discard`` ends it."""
+        """Decide about a quarantined part of the node: ``release`` adopts it again, ``discard`` ends it."""
         wanted = {"part": part, "do": do, "reason": reason}
         return dict(self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
 
@@ -477,13 +478,13 @@ class Nodes:
 
 
 class Maintenance:
-    """The windows in which nodes of a control plane do not serve."""
+    """The maintenance windows of a control plane."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
-        """The windows that have not ended; all there ever were with ``everything``."""
+        """Yield the windows that have not ended; all windows with ``everything``."""
         return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
 
     def plan(
@@ -496,50 +497,51 @@ class Maintenance:
         pool: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """A window for a node or for all nodes of a pool, and what may run into it. Times have a zone."""
+        """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
+        have a zone."""
         window = {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason}
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
         return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
     def cancel(self, window: int) -> dict[str, Any]:
-        """Calls a window off, also one that has begun."""
+        """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
 
 
 class Consolidation:
-    """Whom moving would make room for a stage that fits nowhere."""
+    """Advice on moves that would make room for a stage that fits nowhere."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def get(self) -> dict[str, Any]:
-        """All advice there is now, in the order of the queue."""
+        """Return all present advice, in queue order."""
         return dict(self._wire.get("/consolidation"))
 
     def follow(self, stage: str) -> dict[str, Any]:
-        """Follows the advice for the stage with this id."""
+        """Follow the advice for the stage with this id."""
         return dict(self._wire.post("/consolidation", {"stage": stage}))
 
 
 class Secrets:
-    """The secrets of projects: their names and versions. No value comes back."""
+    """The secrets of projects: their names and versions. Values are never returned."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def list(self, project: str) -> Iterator[dict[str, Any]]:
-        """The secrets of a project by name."""
+        """Yield the secrets of a project by name."""
         yield from self._wire.get(_secrets_of(project))["results"]
 
     def set(self, project: str, name: str, value: str) -> dict[str, Any]:
-        """Sets a secret, or gives it a new value; the value that it has already makes no new version."""
+        """Create a secret or set its value; the same value again makes no new version."""
         return dict(
             self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
         )
 
     def delete(self, project: str, name: str) -> None:
-        """Deletes a secret, if there is one of this name."""
+        """Delete a secret, if there is one of this name."""
         self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
 
 
@@ -548,7 +550,7 @@ def _secrets_of(project: str) -> str:
 
 
 def reference(job: Ref) -> str:
-    """What names a job in a path: its number, or its id. ``#12`` is the same as ``12``."""
+    """Return the number or id of a job for a path. ``#12`` is the same as ``12``."""
     if isinstance(job, Mapping):
         job = job["number"] if job.get("number") is not None else job["id"]
     text = str(job).strip().removeprefix("#")
@@ -558,7 +560,7 @@ def reference(job: Ref) -> str:
 
 
 def upload(wire: Wire, bundle: Bundle) -> str:
-    """Sends a bundle that the control plane does not have yet; returns its SHA-256."""
+    """Send a bundle that the control plane does not have yet; return its SHA-256."""
     try:
         wire.call("HEAD", f"/bundles/{bundle.sha256}")
         return bundle.sha256
@@ -575,9 +577,9 @@ def upload(wire: Wire, bundle: Bundle) -> str:
 
 
 def pages(wire: Wire, path: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every item of a list, following ``next`` until there is none.
+    """Yield every item of a list, following ``next`` to the end.
 
-    Only the query of ``next`` is followed: the token never travels to another host, whatever a proxy makes of the URL.
+    Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.
     """
     asked: Mapping[str, Any] = params
     query = ""

@@ -30,10 +30,10 @@ _STATUS: Final = {
 
 
 class Entry:
-    """A command inside a stage. Iterate for what it says; ``opened`` tells where it runs.
+    """A command inside a stage. Iterate over its output; ``opened`` tells where it runs.
 
-    Raises :class:`~switchyard.problem.ApiProblem` where the control plane refuses or ends it, and
-    :class:`~switchyard.problem.Unreachable` where the connection does. Only one thread may iterate; any may send.
+    Raises :class:`~switchyard.problem.ApiProblem` if the control plane refuses or ends it, and
+    :class:`~switchyard.problem.Unreachable` if the connection breaks. Only one thread may iterate; any may send.
     """
 
     def __init__(self, wire: Wire, path: str, ask: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Entry:
         self.end: dict[str, Any] = {}
         try:
             self._line.send(json.dumps(ask))
-            first = self._heard()
+            first = self._receive()
             if isinstance(first, bytes) or "opened" not in first:
                 raise Unreachable(f"{wire.url} answered something that is no session")
         except BaseException:
@@ -60,7 +60,7 @@ class Entry:
         self.close()
 
     def close(self) -> None:
-        """Leave. What the command started ends with it."""
+        """Close the session, which ends the command with its processes."""
         with self._room:
             self._is_over = True
             self._room.notify_all()
@@ -68,14 +68,14 @@ class Entry:
 
     @property
     def code(self) -> int:
-        """The exit code of the command that has ended: 128 + N where signal N ended it."""
+        """Return the exit code of the ended command: 128 + N if signal N ended it."""
         signal = self.end.get("signal")
         return 128 + int(signal) if signal else int(self.end.get("code") or 0)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """What the command says, with the stream that it says it on, until it has ended."""
+        """Yield the output of the command, each piece with its stream, until it has ended."""
         while True:
-            heard = self._heard()
+            heard = self._receive()
             if isinstance(heard, bytes):
                 yield heard[0], heard[1:]
                 self.say(taken=len(heard) - 1)
@@ -91,7 +91,7 @@ class Entry:
                     self._room.notify_all()
 
     def send(self, content: bytes) -> None:
-        """Type something. Waits while the command does not read; does nothing once it is over."""
+        """Send input. Blocks while the command does not read; does nothing after its end."""
         for at in range(0, len(content), PIECE_BYTES):
             piece = content[at : at + PIECE_BYTES]
             with self._room:
@@ -100,26 +100,26 @@ class Entry:
                 if self._is_over:
                     return
                 self._left -= len(piece)
-            self._pass(b"\0" + piece)
+            self._send(b"\0" + piece)
 
     def finish(self) -> None:
-        """The end of the command's input."""
-        self._pass(b"\0")
+        """End the command's input."""
+        self._send(b"\0")
 
     def say(self, **word: Any) -> None:
-        """Say something else: ``rows`` and ``columns`` of the terminal, or a ``signal`` for the command."""
-        self._pass(json.dumps(word))
+        """Send another message: ``rows`` and ``columns`` of the terminal, or a ``signal`` for the command."""
+        self._send(json.dumps(word))
 
-    def _pass(self, message: str | bytes) -> None:
+    def _send(self, message: str | bytes) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:
             self._line.send(message)
         except ConnectionClosed:
-            # Whoever listens learns of it.
+            # The iterating thread gets the error.
             return
 
-    def _heard(self) -> bytes | dict[str, Any]:
+    def _receive(self) -> bytes | dict[str, Any]:
         from websockets.exceptions import ConnectionClosed
 
         try:

@@ -1,8 +1,8 @@
-"""Tells which files of a folder stay at home, by the patterns of ``.gitignore`` and ``.yardignore``.
+"""Matches files of a folder against the patterns of ``.gitignore`` and ``.yardignore``.
 
-The rules are Git's: the last pattern that matches wins, ``!`` takes a file back in, a slash at the end means folders
-only, a slash elsewhere anchors the pattern to the folder of its file, ``**`` crosses folders. A file inside an ignored
-folder cannot be taken back in.
+The rules are Git's: the last pattern that matches decides, ``!`` includes a file again, a slash at the end means
+folders only, a slash elsewhere anchors the pattern to the folder of its file, ``**`` crosses folders. A file inside an
+ignored folder cannot be included again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILES = (".gitignore", ".yardignore")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line of an ignore file. ``regex`` matches a path relative to the folder that holds the file."""
+    """One line of an ignore file. ``regex`` matches a path relative to the folder of the file."""
 
     regex: re.Pattern[str]
     negated: bool
@@ -25,7 +25,7 @@ class Pattern:
 
 
 def parse(lines: Iterable[str]) -> list[Pattern]:
-    """The patterns of an ignore file, in order; comments and empty lines are left out."""
+    """Return the patterns of an ignore file, in order; comments and empty lines are left out."""
     patterns = []
     for raw in lines:
         line = raw.rstrip("\r\n")
@@ -47,7 +47,8 @@ def parse(lines: Iterable[str]) -> list[Pattern]:
 
 
 def verdict(patterns: Iterable[Pattern], path: str, is_folder: bool) -> bool | None:
-    """True: ignored. False: taken back in. None: no pattern speaks of it. ``path`` uses ``/`` and is relative."""
+    """Return True if ignored, False if included again, None if no pattern matches. ``path`` uses ``/`` and is
+    relative."""
     answer: bool | None = None
     for pattern in patterns:
         if (is_folder or not pattern.folders_only) and pattern.regex.fullmatch(path):

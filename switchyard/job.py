@@ -1,7 +1,7 @@
-"""What a person writes down about a job, as Python objects: the same keys as the job file.
+"""Jobs as Python objects, with the same keys as the job file.
 
-An attribute left at ``None`` is not written, so the control plane's default holds. Sizes are texts such as ``"80GiB"``
-or bytes, durations texts such as ``"12h"`` or seconds.
+An attribute left at ``None`` is not written, so the control plane's default applies. Sizes are texts such as
+``"80GiB"`` or bytes, durations texts such as ``"12h"`` or seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Span = str | int | float
 
 @dataclass(slots=True)
 class Devices:
-    """What each node must give: ``Devices("H100", 8)``, ``Devices(kind="npu", milli=500, memory="8GiB")``.
+    """The devices of each node: ``Devices("H100", 8)``, ``Devices(kind="npu", milli=500, memory="8GiB")``.
 
-    ``milli`` is the share of each device in thousandths, ``partition`` asks for a partition of it by its kind
-    (``3g.40gb``), or for the ``smallest`` that suffices; ``sharing`` is what must hold all who share a device to their
-    memory (``soft``, ``hard``). ``command`` replaces and ``env`` extends the stage's own where
-    this is one of several alternatives, so that an NPU may run another script than a GPU.
+    ``milli`` is the share of each device in thousandths, ``partition`` asks for a partition by its profile
+    (``3g.40gb``), or for the ``smallest`` that suffices; ``sharing`` is the required enforcement of memory shares on
+    the device (``soft``, ``hard``). ``command`` replaces and ``env`` extends the stage's own in one of several
+    alternatives, so that an NPU may run another script than a GPU.
     """
 
     model: str | None = None
@@ -44,7 +44,7 @@ class Demand:
     """The keys that a job and a stage share; those of the job are the defaults of its stages.
 
     ``command`` as a text is a shell script, as a list the exact arguments. Several ``devices`` are alternatives: the
-    one with the earliest predicted finish is taken. ``nodes`` as ``{"min": 1, "max": 4}`` makes it elastic.
+    one with the earliest predicted finish is chosen. ``nodes`` as ``{"min": 1, "max": 4}`` makes the stage elastic.
     """
 
     name: str | None = None
@@ -80,7 +80,7 @@ class Stage(Demand):
 
 @dataclass(slots=True, kw_only=True)
 class Job(Demand):
-    """What a user asks for: one command, or ``stages``. ``workdir`` is a folder here that is sent along."""
+    """A job: one command, or ``stages``. ``workdir`` is a local folder that is sent along."""
 
     project: str | None = None
     pool: str | None = None
@@ -93,7 +93,7 @@ class Job(Demand):
     stages: Sequence[Stage | Mapping[str, Any]] | None = None
 
     def to_spec(self) -> dict[str, Any]:
-        """The job file that says the same. A job ``kind`` (train, infer, ...) makes its one stage of that kind."""
+        """Return the equivalent job file. A job ``kind`` (train, infer, ...) makes its one stage of that kind."""
         spec = {"apiVersion": "v1", "kind": "Job", **_written(self)}
         if self.kind is not None:
             if self.stages:

@@ -1,8 +1,7 @@
-"""Reads a job file: YAML or JSON text becomes the object that the REST interface takes.
+"""Parses a job file: YAML or JSON text becomes the object for the REST interface.
 
-YAML 1.1 would read ``on:`` (a key of ``retry``) as true and ``12:00:00`` as a number. Here, as in YAML 1.2, only
-``true`` and ``false`` are truth values and times stay text. A key that is written twice and an anchor are errors, as
-they are for the control plane.
+YAML 1.1 would parse ``on:`` (a key of ``retry``) as true and ``12:00:00`` as a number. Here, as in YAML 1.2, only
+``true`` and ``false`` are booleans and times stay text. Duplicate keys and anchors are errors, as in the control plane.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ MOST_VALUES = 10_000
 
 
 def read(path: str) -> dict[str, Any]:
-    """The job in the file at ``path``, or on standard input for ``-``.
+    """Read the job in the file at ``path``, or on standard input for ``-``.
 
-    A relative ``workdir`` is made absolute, from the folder of the file. Raises :class:`SpecError`.
+    A relative ``workdir`` becomes absolute, from the folder of the file. Raises :class:`SpecError`.
     """
     if path == "-":
         folder, name = Path.cwd(), "standard input"
@@ -50,7 +49,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def parse(text: str, name: str = "the job file") -> dict[str, Any]:
-    """The object that ``text`` holds; ``name`` is for the error."""
+    """Return the object in ``text``; ``name`` is for the error."""
     spec = _load(text, name)
     if not isinstance(spec, dict):
         raise SpecError(f"{name} must hold one mapping of keys such as name, run and devices")
@@ -58,14 +57,14 @@ def parse(text: str, name: str = "the job file") -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """What one value of a job file says: ``4`` is a number, ``[a, b]`` a list, ``12h`` a text."""
+    """Parse one value of a job file: ``4`` is a number, ``[a, b]`` a list, ``12h`` a text."""
     return _load(text, f"the value {text!r}")
 
 
 def put(spec: dict[str, Any], assignments: Iterable[str]) -> None:
-    """Applies ``key.path=value`` texts to ``spec``. A list is entered by index, or by the name of its item.
+    """Apply ``key.path=value`` texts to ``spec``. A list is indexed by number, or by the name of its item.
 
-    ``null`` takes the key out. Raises :class:`SpecError` for a path that leads through something that is no mapping.
+    ``null`` removes the key. Raises :class:`SpecError` for a path through something that is no mapping.
     """
     for text in assignments:
         path, equals, written = text.partition("=")
@@ -128,7 +127,7 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """SafeLoader with the plain scalars of YAML 1.2 and without doubled keys."""
+        """SafeLoader with the plain scalars of YAML 1.2 and without duplicate keys."""
 
         yaml_implicit_resolvers: dict[Any, Any] = {}
         depth = 0

@@ -23,7 +23,7 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """Which output to read; ``None`` means any. Without ``attempt`` it is the newest one, and those that follow it."""
+    """Selects output; ``None`` means any. Without ``attempt`` it is the newest one, and those that follow it."""
 
     stage: str | None = None
     attempt: int | None = None
@@ -56,7 +56,7 @@ class LogMatch:
 
 @dataclass(slots=True)
 class _Reader:
-    """One stream and how far it was read. Bytes of a letter that is cut by a chunk's end wait for the next one."""
+    """One stream and how far it was read. An incomplete character at a chunk's end is kept for the next one."""
 
     stage: str
     attempt: int
@@ -100,9 +100,9 @@ def read(
     tail: int | None = None,
     follow: bool = False,
 ) -> Iterator[Chunk]:
-    """The output of ``job``, stream after stream; with ``follow``, as it grows, until the job has ended.
+    """Yield the output of ``job``, stream after stream; with ``follow``, as it grows, until the job has ended.
 
-    ``tail`` begins with the last lines of each stream that is there. One that appears later is read from its start.
+    With ``tail`` existing streams begin with their last lines. A stream that appears later is read from its start.
     """
     readers: dict[tuple[str, int, int, str], _Reader] = {}
     floor: dict[str, int] = {}
@@ -119,7 +119,7 @@ def read(
         except (Unreachable, ApiProblem) as error:
             if isinstance(error, ApiProblem) and not error.is_passing:
                 raise
-            # The job goes on without its control plane; so does a follower, for a while.
+            # The job goes on without its control plane; so does the follower, for a while.
             if not follow or (first and not readers) or away_s > PATIENCE_S:
                 raise
             final, away_s = False, away_s + pause_s
@@ -151,7 +151,7 @@ def search(wire: Wire, job: str, text: str, wanted: LogQuery, *, ignore_case: bo
 
 
 def streams(wire: Wire, job: str) -> list[dict[str, Any]]:
-    """The index of a job's log streams: ``stage, attempt, rank, stream, size_bytes``."""
+    """Return the log streams of a job: ``stage, attempt, rank, stream, size_bytes``."""
     found: Any = wire.get(f"/jobs/{job}/streams")
     return list(found["results"] if isinstance(found, dict) else found)
 
@@ -163,7 +163,7 @@ def _growing(
     readers: dict[tuple[str, int, int, str], _Reader],
     floor: dict[str, int],
 ) -> Iterator[_Reader]:
-    """The wanted streams that hold more than was read."""
+    """Yield the wanted streams that have more than was read."""
     try:
         index = streams(wire, job)
     except ApiProblem as problem:

@@ -1,4 +1,4 @@
-"""Names what can go wrong between a client and the control plane."""
+"""Exceptions of the client."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ PASSING = frozenset({429, 502, 503, 504})
 
 
 class SwitchyardError(Exception):
-    """The base of everything this package raises on purpose."""
+    """The base of all exceptions of this package."""
 
 
 class Unreachable(SwitchyardError):
-    """Raised when no answer came: no server is known, the connection failed, or a proxy stands before nothing."""
+    """No answer: no server is known, the connection failed, or a proxy has no server behind it."""
 
 
 class WaitTimeout(SwitchyardError, TimeoutError):
-    """Raised by a wait whose time ran out; the job goes on."""
+    """A wait timed out; the job goes on."""
 
 
 class SpecError(SwitchyardError, ValueError):
-    """Raised when a job cannot be written down from what was given; nothing was sent."""
+    """The given arguments do not make a valid job; nothing was sent."""
 
 
 class BundleError(SwitchyardError, ValueError):
-    """Raised when a folder cannot be sent as a bundle; nothing was sent."""
+    """A folder cannot be sent as a bundle; nothing was sent."""
 
 
 class ApiProblem(SwitchyardError):
-    """A refusal by the control plane, in the words of RFC 9457 ``application/problem+json``.
+    """A refusal by the control plane, as RFC 9457 ``application/problem+json``.
 
-    ``code`` is stable and made for programs, ``detail`` is a sentence for people, ``errors`` point into the job file
+    ``code`` is stable and for programs, ``detail`` is a sentence for people, ``errors`` point into the job file
     (``{"pointer", "detail", "code"}``), ``trace_id`` finds the request in the server's log.
     """
 
@@ -51,5 +51,5 @@ class ApiProblem(SwitchyardError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same call may succeed in a moment; ``in_flight`` says that an earlier try still runs."""
+        """Whether the same call may succeed in a moment; ``in_flight`` means that an earlier try still runs."""
         return self.status in PASSING or self.code == "in_flight"

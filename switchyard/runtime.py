@@ -81,17 +81,17 @@ _saved_at = time.monotonic()
 _saved_for_stop = False
 
 
-# ---------------------------------------------------------------------------------------------------- where am I
+# ---------------------------------------------------------------------------------------------------- device and paths
 
 
 @dataclass(frozen=True)
 class Device:
-    """The accelerator that this stage holds, or the CPU when it holds none.
+    """The accelerator of this stage, or the CPU if it has none.
 
-    ``kind`` is ``cpu``, ``gpu``, ``npu`` or another registered kind, ``model`` its name. ``framework_device`` is what a
-    framework takes: ``"cuda:0"``, ``"npu:0"``, ``"xpu:0"``, ``"cpu"``; it is ``"cpu"`` for a simulated device, which
-    computes nothing. ``precisions`` are the number formats that the hardware computes in, best for training first.
-    ``memory_bytes`` is this stage's share, ``None`` when it was not told. ``count`` is the devices per node.
+    ``kind`` is ``cpu``, ``gpu``, ``npu`` or another registered kind, ``model`` its name. ``framework_device`` is the
+    device for a framework: ``"cuda:0"``, ``"npu:0"``, ``"xpu:0"``, ``"cpu"``; it is ``"cpu"`` for a simulated device,
+    which computes nothing. ``precisions`` are the number formats of the hardware, best for training first.
+    ``memory_bytes`` is this stage's share, ``None`` if unknown. ``count`` is the devices per node.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Device:
 
 
 def device() -> Device:
-    """The device of this process; under a launcher with one process per device, the one of its local rank."""
+    """Return the device of this process; under a launcher with one process per device, that of its local rank."""
     kind = os.environ.get("YARD_DEVICE_KIND") or "cpu"
     model = os.environ.get("YARD_DEVICE_MODEL") or ""
     simulated = os.environ.get("YARD_DEVICE_SIMULATED") == "1"
@@ -120,28 +120,29 @@ def device() -> Device:
 
 
 def checkpoint_dir() -> str:
-    """The directory for checkpoints; it outlives the attempt. Made if missing."""
+    """Return the directory for checkpoints, which survives the attempt. Created if missing."""
     return _directory("YARD_CHECKPOINT_DIR")
 
 
 def output_dir() -> str:
-    """The directory that later stages of the same job find as ``input_dir(<this stage>)``. Made if missing."""
+    """Return the directory that later stages of the same job find as ``input_dir(<this stage>)``. Created if
+    missing."""
     return _directory("YARD_OUTPUT_DIR")
 
 
 def input_dir(stage: str) -> str:
-    """The outputs of an earlier ``stage`` of the same job; read only. Outside a job the current directory."""
+    """Return the outputs of an earlier ``stage`` of the same job; read only. Outside a job the current directory."""
     parent = os.environ.get("YARD_INPUT_DIR")
     return os.path.join(parent, stage) if parent else "."
 
 
-# ---------------------------------------------------------------------------------------------------- when to stop
+# ---------------------------------------------------------------------------------------------------- stopping
 
 
 def install_signal() -> None:
-    """Makes SIGTERM raise the stop notice instead of ending the process; a second SIGTERM ends it as usual.
+    """Make SIGTERM raise the stop notice instead of ending the process; a second SIGTERM ends it as usual.
 
-    Only the main thread may take signals; from another thread this warns and does nothing.
+    Works in the main thread only; in another thread this warns and does nothing.
     """
 
     def on_term(number: int, frame: object) -> None:
@@ -156,29 +157,30 @@ def install_signal() -> None:
 
 
 def should_stop() -> bool:
-    """True once Switchyard has asked this stage to stop: save, confirm and exit within the grace time."""
+    """Return True once Switchyard has asked this stage to stop: save, confirm and exit within the grace time."""
     path = os.environ.get("YARD_STOP_FILE")
     return _signalled or bool(path and os.path.exists(path))
 
 
 def stop_reason() -> str:
-    """Why the stage is asked to stop, e.g. ``PREEMPTED``; ``SIGTERM`` if only the signal came; empty if not asked."""
+    """Return why the stage is asked to stop, e.g. ``PREEMPTED``; ``SIGTERM`` if only the signal came; empty if not
+    asked."""
     if not should_stop():
         return ""
     notice = _read_object(os.environ.get("YARD_STOP_FILE") or "")
     return str(notice.get("reason") or ("SIGTERM" if _signalled else "unknown"))
 
 
-# ---------------------------------------------------------------------------------------------------- when to save
+# ---------------------------------------------------------------------------------------------------- saving
 
 
 def save_due(every_s: float | None = None) -> bool:
-    """True when it is time to save: ``every_s`` seconds after the last checkpoint that this process confirmed, and at
-    once when Switchyard stops the stage and wants a checkpoint first, until one is confirmed.
+    """Return True if it is time to save: ``every_s`` seconds after the last checkpoint that this process confirmed, and
+    at once if Switchyard stops the stage and wants a checkpoint first, until one is confirmed.
 
-    Without ``every_s`` it goes by the interval that Switchyard tells in ``YARD_CHECKPOINT_EVERY_S``: the job file's, or
-    what follows from how long a save takes and how often stages like this one are interrupted. Where neither tells one,
-    and so outside a job, only the notice to stop counts. Ask after a step; the first call may be at any moment.
+    The default of ``every_s`` is ``YARD_CHECKPOINT_EVERY_S``: the job file's interval, or one computed from the
+    duration of saves and the rate of interruptions. Without either, and so outside a job, only the stop notice counts.
+    Call it after a step; the first call may be at any time.
     """
     if should_stop():
         return not _saved_for_stop and _is_save_wanted()
@@ -189,11 +191,11 @@ def save_due(every_s: float | None = None) -> bool:
 
 @contextlib.contextmanager
 def saving(step: int, path: str) -> Iterator[str]:
-    """Wraps the saving of ``step`` to ``path``, which is the block's value: confirms it at the end of the block.
+    """Wrap the saving of ``step`` to ``path``, which is the block's value: confirms it at the end of the block.
 
-    While it lasts, the stage says that it must not be interrupted, and how long it lasted is reported with the
-    checkpoint. After an exception in the block nothing is confirmed. In a run of many processes rank 0 enters it, and
-    waits in the block for those who write with it.
+    Meanwhile the stage reports that it must not be interrupted, and the duration is reported with the checkpoint. After
+    an exception in the block nothing is confirmed. In a run of many processes rank 0 enters it, and waits in the block
+    for those who write with it.
     """
     global _saved_at
     began_at = time.monotonic()
@@ -202,18 +204,18 @@ def saving(step: int, path: str) -> Iterator[str]:
             yield path
             _confirm(step, path, began_at)
     finally:
-        # What failed is tried again after the interval, not at every step.
+        # A failed save is tried again after the interval, not at every step.
         _saved_at = time.monotonic()
 
 
-# ---------------------------------------------------------------------------------------------------- what I have done
+# ---------------------------------------------------------------------------------------------------- reporting
 
 
 def report(*, step: int | None = None, total: int | None = None, **values: object) -> None:
-    """Tells how far the stage is, and any named values: numbers, short texts, or one-element arrays and tensors.
+    """Report the progress of the stage, and any named values: numbers, short texts, or one-element arrays and tensors.
 
-    Each line carries the newest of everything told so far, so that a lost line costs nothing. Cheap enough for every
-    step: at most two lines a second are written, and the last one always is, at the latest when the process ends.
+    Each line has the newest of all values so far, so a lost line does no harm. Cheap enough for every step: at most two
+    lines a second are written, and the last one always is, at the latest when the process ends.
     """
     global _unsent
     with _lock:
@@ -230,9 +232,9 @@ def report(*, step: int | None = None, total: int | None = None, **values: objec
 
 
 def phase(name: str, critical: bool = False) -> _Phase:
-    """Names what the stage is doing now. ``critical=True`` asks not to be interrupted before the phase ends.
+    """Name what the stage is doing now. ``critical=True`` asks not to be interrupted before the phase ends.
 
-    Works as a plain call, until the next phase, or as a ``with`` block, after which the former phase holds again.
+    Works as a plain call, until the next phase, or as a ``with`` block, after which the former phase applies again.
     """
     former = _phase
     _enter(name, critical)
@@ -251,20 +253,20 @@ class _Phase:
 
 
 def checkpoint(step: int, path: str) -> bool:
-    """Confirms that the file or directory ``path`` is a complete checkpoint of ``step``: a restart resumes from it.
+    """Confirm that the file or directory ``path`` is a complete checkpoint of ``step``: a restart resumes from it.
 
     Call it after the last byte is written. The bytes are forced to disk first, then the marker appears by rename, so a
-    crash at any moment leaves either the former checkpoint or this one. Returns whether it is confirmed; it is not when
+    crash at any moment leaves either the former checkpoint or this one. Returns whether it is confirmed; it is not if
     ``path`` is missing, the disk is full, or a later attempt of the stage has already confirmed one of its own.
     """
     return _confirm(step, path, None)
 
 
 def latest_checkpoint() -> str | None:
-    """The path of the newest confirmed checkpoint, or ``None`` if there is none to resume from.
+    """Return the path of the newest confirmed checkpoint, or ``None`` if there is none to resume from.
 
-    What Switchyard names comes first, then the marker in the checkpoint directory. A path that is gone is skipped, and
-    so is one that was written to after it was confirmed: whoever wrote may have been killed in the middle.
+    The path that Switchyard names comes first, then the marker in the checkpoint directory. A missing path is skipped,
+    and so is one that was written to after it was confirmed, because the writer may have been killed.
     """
     named = os.environ.get("YARD_RESUME_FROM")
     if named and os.path.exists(named):
@@ -278,7 +280,7 @@ def latest_checkpoint() -> str | None:
     return found if os.path.exists(found) and _is_as_confirmed(found, marker, told) else None
 
 
-# ---------------------------------------------------------------------------------------------------- inside
+# ---------------------------------------------------------------------------------------------------- internal
 
 
 def _confirm(step: int, path: str, began_at: float | None) -> bool:
@@ -307,7 +309,7 @@ def _confirm(step: int, path: str, began_at: float | None) -> bool:
     return True
 
 
-# How PyTorch, or the vendor's build or extension of it, calls the devices of each vendor.
+# Device names of PyTorch, or the vendor's build or extension of it, by vendor.
 _FRAMEWORK_NAMES = {
     "nvidia": "cuda",
     "amd": "cuda",
@@ -324,7 +326,7 @@ _FRAMEWORK_NAMES = {
     "biren": "supa",
     "google": "xla",
 }
-# What models tell of their vendor, for an agent that does not tell it.
+# The vendor by model name, for an agent that does not report it.
 _VENDOR_WORDS = (
     ("intel", ("intel", "arc ", "data center gpu max", "flex ")),
     ("cambricon", ("cambricon", "mlu")),
@@ -361,7 +363,7 @@ def _precisions(kind: str, model: str) -> tuple[str, ...]:
 
 
 def _marker(step: int, path: str, directory: str) -> dict[str, Any]:
-    # Relative where it can be: shared storage may be mounted elsewhere on the node that resumes.
+    # Relative if possible, because shared storage may be mounted elsewhere on the node that resumes.
     root = os.path.abspath(directory)
     inside = os.path.commonpath([root, path]) == root
     return {
@@ -376,7 +378,8 @@ def _marker(step: int, path: str, directory: str) -> dict[str, Any]:
 
 
 def _weight(path: str) -> tuple[int, int]:
-    """Bytes of a file or of all files in a folder, but for a marker, and when the last of them was written."""
+    """Return the bytes of a file or of all files in a folder, without a marker, and when the last of them was
+    written."""
     names = [path] if os.path.isfile(path) else [name for name in _files_below(path) if not os.path.islink(name)]
     found = [os.stat(name) for name in names if os.path.basename(name) != MARKER]
     return sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)
@@ -392,7 +395,7 @@ def _is_as_confirmed(path: str, marker: str, told: dict[str, Any]) -> bool:
 
 
 def _is_save_wanted() -> bool:
-    # An agent of an earlier release does not say; then a save is wanted whatever the reason.
+    # An agent of an earlier release does not tell; then a save is wanted whatever the reason.
     return _read_object(os.environ.get("YARD_STOP_FILE") or "").get("save") is not False
 
 
@@ -401,7 +404,7 @@ def _identity() -> dict[str, str | None]:
 
 
 def _confirmed_by_later_attempt(directory: str) -> int | None:
-    # After a network cut the same stage may run twice for a moment; the one that was given up must not win.
+    # After a network cut the same stage may run twice for a moment; the older attempt must not replace the newer one's.
     mine = _number("YARD_EPOCH")
     marker = _read_object(os.path.join(directory, MARKER))
     theirs = marker.get("epoch")
@@ -431,7 +434,7 @@ def _append(line: dict[str, Any]) -> None:
         return
     text = (json.dumps(line) + "\n").encode()
     try:
-        # One write to a file opened for append: lines of several processes do not mix.
+        # One write to a file opened for append, so that lines of several processes do not mix.
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(file, text)
@@ -442,7 +445,7 @@ def _append(line: dict[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    # numpy and torch scalars know .item(); JSON has no word for NaN and infinity.
+    # numpy and torch scalars have .item(); JSON has no NaN and infinity.
     if hasattr(value, "item"):
         with contextlib.suppress(Exception):
             value = value.item()

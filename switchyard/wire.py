@@ -1,4 +1,4 @@
-"""Carries one HTTP call to the control plane and back, and tries again where that is safe."""
+"""Makes HTTP calls to the control plane, with retries where they are safe."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LONGEST_PAUSE_S = 5.0
 
 
 class Wire:
-    """A connection to ``url``. Safe to share between threads.
+    """A connection to ``url``. Thread-safe.
 
-    A call that got no answer, or one of 502, 503, 504 and 429, is tried up to ``tries`` times with growing pauses.
-    Every POST carries an ``Idempotency-Key`` that stays the same over its tries, so that none of them happens twice.
+    A call without an answer, or answered with 502, 503, 504 or 429, is tried up to ``tries`` times with growing pauses.
+    Every POST has an ``Idempotency-Key`` that is the same for its tries, so that none of them takes effect twice.
     """
 
     def __init__(self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4) -> None:
@@ -57,7 +57,7 @@ class Wire:
                 self._http = None
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer of a GET below ``/api/v1``."""
+        """Return the JSON answer of a GET below ``/api/v1``."""
         return self.call("GET", path, params=params).json()
 
     def post(
@@ -68,7 +68,7 @@ class Wire:
         params: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> Any:
-        """The JSON answer of a POST below ``/api/v1``; ``None`` where there is none."""
+        """Return the JSON answer of a POST below ``/api/v1``; ``None`` if it has none."""
         answer = self.call("POST", path, params=params, json={} if body is None else body, key=key)
         return answer.json() if answer.content else None
 
@@ -83,7 +83,8 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> httpx.Response:
-        """The answer, whatever its type. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for none."""
+        """Return the answer, whatever its type. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for
+        none."""
         import httpx
 
         sent = dict(headers or {})
@@ -119,7 +120,8 @@ class Wire:
 
     @contextmanager
     def socket(self, path: str) -> Iterator[ClientConnection]:
-        """A WebSocket below ``/api/v1``. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for none."""
+        """Open a WebSocket below ``/api/v1``. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for
+        none."""
         from websockets.exceptions import InvalidHandshake, InvalidStatus
         from websockets.sync.client import connect
 
@@ -132,7 +134,7 @@ class Wire:
                     compression=None,
                     open_timeout=self._timeout_s,
                     close_timeout=1,
-                    # A proxy from the environment cannot reach this machine's own loopback.
+                    # A proxy from the environment cannot reach this machine's loopback.
                     **({"proxy": None} if self._loopback else {}),
                 )
                 line = opened.enter_context(dialled)
@@ -155,7 +157,7 @@ class Wire:
                 }
                 if self._token:
                     headers["Authorization"] = f"Bearer {self._token}"
-                # A proxy from the environment cannot reach this machine's own loopback.
+                # A proxy from the environment cannot reach this machine's loopback.
                 self._http = httpx.Client(
                     headers=headers,
                     timeout=self._timeout_s,

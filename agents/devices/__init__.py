@@ -1,1 +1,1 @@
-"""Devices as they are: cards and their health, partitions, memory, what a runtime may see."""
+"""Devices of a host: probes, health, partitions, memory, and the variables that make them visible to a runtime."""

@@ -1,8 +1,8 @@
-"""Holds parts that share a device to the memory that they were given, where the vendor tells who uses how much.
+"""Enforces the memory shares of parts on a shared device, if the vendor reports memory by process.
 
-A part that uses more is told so in its notes; one that still does after a grace is ended for want of memory: else it
-would take what was promised to its neighbours, who would fail without a fault of theirs. Whole devices and partitions
-need no watch, and a driver that enforces a limit of its own never lets it come to this.
+A part that exceeds its share gets a note; one that still does after a grace period is ended as out of memory, so that
+its neighbours get the memory that they were promised. Whole devices and partitions need no check, and a driver that
+enforces a limit itself is faster.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from agents.notes import NoteText
 from agents.protocol import Clause, Counter, DeviceClaim, Name
 from agents.supervisor.record import write_whole
 
-# Drivers keep some memory for each process that their clients cannot know of: contexts, code, queues.
+# Drivers keep some memory for each process that its program cannot know of: contexts, code, queues.
 SLACK: Final = 1.05
 SLACK_BYTES: Final = 256 << 20
 GRACE_S: Final = 10
-# The word by which an end is known to be ours, also by an agent that comes after this one.
+# The detail code by which a later agent too recognises an end for this reason.
 WHY: Final = "DEVICE_MEMORY"
 FILE: Final = "device-memory-over.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A part that uses more memory of a device than it was given."""
+    """A part that uses more memory of a device than its share."""
 
     claim: DeviceClaim
     used_bytes: int
@@ -46,12 +46,12 @@ class Over:
 
     @property
     def note(self) -> NoteText:
-        """For the notes of the part."""
+        """The note of the part."""
         return NoteText(self.said)
 
 
 class MemoryCaps:
-    """Judges each part of one node. Not thread-safe: one loop calls it."""
+    """The memory check of one node. Not thread-safe: one loop calls it."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
@@ -64,10 +64,10 @@ class MemoryCaps:
         family: Callable[[str], list[int]],
         now: float,
     ) -> tuple[dict[str, Over], list[str]]:
-        """Answer who uses too much, and of them those whose grace is over.
+        """Return the parts that exceed their share, and those of them whose grace period is over.
 
-        ``used`` are bytes by process by device, of the devices of which that is told; ``family`` lists the processes
-        of a part.
+        ``used`` has bytes by device and process, for devices that report that; ``family`` returns the processes of a
+        part.
         """
         over: dict[str, Over] = {}
         for part, claims in parts.items():
@@ -89,12 +89,12 @@ def is_share(claim: DeviceClaim) -> bool:
 
 
 def is_capped(claim: DeviceClaim) -> bool:
-    """Whether a claim is a share of a device that has a bound of memory."""
+    """Whether a claim is a share of a device with a memory limit."""
     return is_share(claim) and claim.memory_bytes > 0
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What of an end for want of memory is kept in the part's run folder."""
+    """The reason of such an end, stored in the part's run folder."""
 
     device: Name
     used_bytes: Counter
@@ -105,11 +105,11 @@ _remembered = BoundedDecoder[Remembered](Remembered)
 
 
 def remember(folder: str, over: Over) -> None:
-    """Write down why the part is about to be ended. Raises OSError."""
+    """Store why the part is about to be ended. Raises OSError."""
     write_whole(f"{folder}/{FILE}", over.said[1])
 
 
 def remembered(folder: str) -> Clause | None:
-    """What :func:`remember` wrote."""
-    told = _remembered.find(f"{folder}/{FILE}")
-    return None if told is None else clause("DeviceMemoryOver", **msgspec.structs.asdict(told))
+    """Return what :func:`remember` stored."""
+    stored = _remembered.find(f"{folder}/{FILE}")
+    return None if stored is None else clause("DeviceMemoryOver", **msgspec.structs.asdict(stored))

@@ -1,4 +1,4 @@
-"""One accelerator as a vendor's tool or library tells it, in SI units; what it does not tell is None, never 0."""
+"""One accelerator as a vendor's tool or library reports it, in SI units; what it does not report is None, never 0."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", 
 
 
 class UnreadableOutput(ValueError):
-    """What a tool printed is not what its parser knows; the text says what was missing."""
+    """The output of a tool is not in the format that its parser knows; the text tells what was missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is not as it should be: a code for programs, a note for people, and what it does to health.
+    """A fault or limitation of a device: a code for programs, a note for people, and the resulting health.
 
-    DEGRADED still takes work but comes after healthy devices; UNHEALTHY and LOST take none.
+    A DEGRADED device accepts work but ranks after healthy ones; an UNHEALTHY or LOST one accepts none.
     """
 
     code: str
@@ -39,7 +39,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that uses the card, as the driver names it."""
+    """A process that uses the card, as reported by the driver."""
 
     pid: int
     memory_bytes: int | None = None
@@ -47,14 +47,14 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """``index`` is the number by which the vendor's runtime knows the card. A sample may tell less than a look.
+    """``index`` is the number of the card in the vendor's runtime. A sample may have fewer fields than a look.
 
-    ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
-    ``processes`` is None where nobody tells them, and empty where there are none; ``tells_memory`` says that they come
-    with the memory that each uses. ``division`` is how it is divided, where it can be. ``energy_j`` is what its
-    hardware has counted since some moment of its own. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by
-    sources only whose cards are of several sorts; else they follow from the vendor and the model. The peers of
-    ``links`` are named by uuid, by PCI address, or by their number after a ``#``.
+    ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index. ``processes``
+    is None if not reported, and empty if there are none; ``tells_memory`` says that they include the memory that each
+    uses. ``division`` is how it is partitioned, if it can be. ``energy_j`` is the hardware's energy counter, from an
+    arbitrary start. ``kind``, ``vendor``, ``features`` and ``simulated`` are set only by sources with cards of several
+    kinds; else they follow from the vendor and the model. The peers of ``links`` are named by uuid, by PCI address, or
+    by their number after a ``#``.
     """
 
     index: int
@@ -84,7 +84,8 @@ class Card:
 
 
 def number(value: object) -> float | None:
-    """The first number of a text such as ``86.3 W``; None for ``N/A``, for nothing and for what is not finite."""
+    """Return the first number of a text such as ``86.3 W``; None for ``N/A``, for an empty text and for non-finite
+    numbers."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -94,8 +95,8 @@ def number(value: object) -> float | None:
 
 
 def numeral(text: object, base: int = 10) -> int:
-    """The whole number that a text of digits is. Raises UnreadableOutput for what is none, or longer than any
-    tool means."""
+    """Parse the digits of a whole number. Raises UnreadableOutput for anything else, or a number longer than any tool
+    prints."""
     told = str(text)
     try:
         if len(told) <= MOST_DIGITS:
@@ -106,25 +107,25 @@ def numeral(text: object, base: int = 10) -> int:
 
 
 def positive(value: object) -> float | None:
-    """As :func:`number`, but what cannot be below 0 is unknown where a tool says that it is."""
+    """Like :func:`number`, but a negative value is unknown for quantities that cannot be negative."""
     found = number(value)
     return found if found is not None and found >= 0 else None
 
 
 def ratio(percent: object) -> float | None:
-    """0 to 1 from per cent. Tools round, so a little over 100 is 1; what lies farther off is unknown."""
+    """Return 0 to 1 from per cent. Tools round, so a value slightly over 100 is 1; a larger one is unknown."""
     found = positive(percent)
     return None if found is None or found > 105 else round(min(found / 100, 1.0), 4)
 
 
 def scaled(value: object, unit_bytes: int) -> int | None:
-    """Bytes from a number of units; None where it is not told or larger than any memory."""
+    """Return bytes from a number of units; None if not reported or larger than any memory."""
     found = positive(value)
     return None if found is None or found * unit_bytes > 1 << 50 else int(found * unit_bytes)
 
 
 def pci_address(text: object) -> str | None:
-    """``0000:39:00.0`` in lower case, however a tool writes it; None where the text has no address."""
+    """Return ``0000:39:00.0`` in lower case, however a tool writes it; None if the text has no address."""
     found = _PCI.search(str(text))
     if found is None:
         return None
@@ -133,7 +134,7 @@ def pci_address(text: object) -> str | None:
 
 
 def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
-    """The condition of a card whose PCIe link runs with fewer lanes than card and slot have.
+    """Return the condition of a card whose PCIe link uses fewer lanes than card and slot have.
 
     Only the width counts: the generation of an idle link drops to save power.
     """
@@ -143,7 +144,8 @@ def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
 
 
 def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, ...]:
-    """The condition of a card whose PCIe link stays below the generation that card and slot have, although it works."""
+    """Return the condition of a card whose PCIe link stays below the generation of card and slot although it is
+    busy."""
     if not generation or not highest or generation >= highest:
         return ()
     note = NoteText(clause("PcieGeneration", generation=generation, most=highest))
@@ -151,9 +153,9 @@ def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, .
 
 
 def memory_errors(corrected: object, uncorrected: object) -> tuple[dict[str, str], tuple[Condition, ...]]:
-    """What the counters of memory errors become: an attribute, and a condition where some could not be corrected."""
+    """Return the counters of memory errors as attributes, and a condition if some could not be corrected."""
     counts = [positive(corrected), positive(uncorrected)]
-    # A counter whose bits are all set is one that is not there.
+    # A counter with all bits set is not supported.
     known = [int(one) if one is not None and one < 1 << 32 else None for one in counts]
     told = [f"{name} {one}" for name, one in zip(("corrected", "uncorrected"), known, strict=True) if one is not None]
     attributes = {"ecc_errors": ", ".join(told)} if told else {}

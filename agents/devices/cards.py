@@ -1,8 +1,8 @@
-"""A probe of one vendor's cards: asks the vendor's tools or library, remembers every card, and says what is wrong.
+"""A probe of one vendor's cards: asks the vendor's tools or library, tracks every card, and reports faults.
 
-It is given the sources that a vendor has, best first; the first that is there and answers readably is used until it no
-longer does. A card that is no longer told of is LOST, not dropped; what cannot be read or does not answer becomes a
-sentence, and never an exception.
+It has the sources of a vendor, best first; the first that is present and answers readably is used until it fails. A
+card that is no longer reported is LOST, not dropped. What cannot be read or does not answer becomes a note, never an
+exception.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ DEADLINE_S = 10.0
 WEDGED_PAUSE_S = 30.0
 UNLISTED: Final = NoteText(clause("Unlisted"))
 Codes = set[tuple[str, str]]
-# Parsers meet what no parser expects: these are what broken input makes of careful code.
+# Exceptions that unexpected input causes in parsers.
 BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error)
 
 
 class CardSource(Protocol):
-    """One way to learn of a vendor's cards. A sample of a ``thorough`` one tells every condition that a look tells."""
+    """One source of information about a vendor's cards. A sample of a ``thorough`` one reports every condition that a
+    look reports."""
 
     @property
     def name(self) -> str:
-        """What it is called in sentences."""
+        """Its name in sentences."""
 
     @property
     def thorough(self) -> bool:
@@ -46,26 +47,26 @@ class CardSource(Protocol):
 
     @property
     def period_s(self) -> float:
-        """How often a sample is worth what it costs."""
+        """The interval between samples that is worth their cost, in seconds."""
 
     def present(self, host: ProbedHost) -> bool:
-        """Whether it is worth asking on this host; cheap."""
+        """Whether it may exist on this host; cheap."""
 
     def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
-        """All that it tells of every card. Raises ReaderSilent, UnreadableOutput, or NothingToTell where
-        another may know."""
+        """Report all about every card. Raises ReaderSilent, UnreadableOutput, or NothingToTell if another source may
+        know."""
 
     def sample(self, host: ProbedHost, deadline_s: float) -> list[Card]:
-        """What changes from second to second of every card; raises as above."""
+        """Report the changing values of every card; raises as above."""
 
     def close(self) -> None:
-        """End what it started."""
+        """Release its resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A vendor in our spelling, and the kind of its devices. ``links`` tells, by PCI address, the links that the
-    kernel knows of where no source does."""
+    """A vendor in our spelling, and the kind of its devices. ``links`` returns, by PCI address, links known to the
+    kernel, for sources that report none."""
 
     vendor: str
     kind: str
@@ -96,14 +97,14 @@ class CardProbe:
 
     @property
     def prompt(self) -> bool:
-        """Only while there is nobody to ask: then it costs no thread either."""
+        """Whether no source is present: then no thread is needed either."""
         return self.source is None and not any(source.present(self.host) for source in self.sources)
 
     @property
     def period_s(self) -> float:
         return self.source.period_s if self.source is not None else 1.0
 
-    # -- looking
+    # -- discovery
 
     def discover(self) -> list[Device]:
         self._notes, self._news = [], False
@@ -129,7 +130,7 @@ class CardProbe:
         return self._listed()
 
     def _ask(self, source: CardSource, question: str) -> list[Card]:
-        """The source's answer. One that was silent is left alone for a while, with the same complaint."""
+        """Return the source's answer. One that was silent is not asked for a while; its error is repeated."""
         if time.monotonic() < self._silent_until.get(source.name, 0.0):
             raise ReaderSilent(self._silent_note[source.name])
         try:
@@ -166,13 +167,13 @@ class CardProbe:
             self._errors[uuid] = _error(uuid, "DEVICE_LOST", UNLISTED)
 
     def _identify(self, cards: list[Card]) -> dict[str, Card]:
-        """Cards by uuid; one whose uuid is not told, or told of another too, gets one from its place on the host."""
+        """Return cards by uuid; one without a unique uuid gets one from its place on the host."""
         count = Counter(card.uuid for card in cards if card.uuid)
         for uuid, times in sorted(count.items()):
             if times > 1:
                 self._notes.append(NoteText(clause("SameUuid", count=times, vendor=self.maker.vendor, uuid=uuid)))
         named: dict[str, Card] = {}
-        # Another source may have told the uuid of what stands there; a look that tells none keeps it.
+        # Another source may have reported the uuid of the card there; a look without one keeps it.
         places = Counter(device.pci for device in self._devices.values() if device.pci)
         there = {pci: uuid for uuid, device in self._devices.items() if (pci := device.pci) and places[pci] == 1}
         for card in cards:
@@ -183,7 +184,7 @@ class CardProbe:
             elif not card.model and card.index in self._indices:
                 uuid = self._indices[card.index]
             elif not card.model and card.conditions:
-                # It was broken before anybody saw which card it is.
+                # The card was broken before it was first identified.
                 why = joined(condition.note for condition in card.conditions)
                 which = clause("CardUnusable", index=card.index, vendor=self.maker.vendor)
                 self._notes.append(NoteText(which, *why.said))
@@ -220,10 +221,10 @@ class CardProbe:
             sharing="hard" if card.division is not None else "soft" if card.tells_memory else "none",
         )
 
-    # -- judging
+    # -- health
 
     def _conditions(self, uuid: str, card: Card) -> tuple[Condition, ...]:
-        """What is wrong with a card; what stops work is noted as a fault too."""
+        """Return the conditions of a card; those that stop work are recorded as faults too."""
         conditions = card.conditions + foreign_processes(card.processes)
         if conditions and WORSE[(worst := _worst(conditions)).health] >= WORSE["UNHEALTHY"]:
             self._errors[uuid] = _error(uuid, worst.code, worst.note)
@@ -243,7 +244,7 @@ class CardProbe:
             device, health=health, health_reason=str(note)[:300], health_said=clauses(note), attributes=attributes
         )
 
-    # -- sampling
+    # -- samples
 
     def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
         self._news, self._used = False, {}
@@ -253,10 +254,10 @@ class CardProbe:
             cards = self._ask(self.source, "sample")
             named = self._identify_again(cards)
         except ReaderSilent as error:
-            self._complain(error.note)
+            self._set_note(error.note)
             return []
         except BROKEN_INPUT as error:
-            self._complain(_unreadable(self.source, error))
+            self._set_note(_unreadable(self.source, error))
             return []
         self._errors, self._notes = {}, []
         codes = {uuid: _codes(self._conditions(uuid, card)) for uuid, card in named.items()}
@@ -275,7 +276,8 @@ class CardProbe:
         return [_sample(uuid, card) for uuid, card in named.items() if uuid not in lost]
 
     def _is_news(self, codes: dict[str, Codes]) -> bool:
-        """Whether a device's health follows anew. A sample may tell less than the look before it, but never more."""
+        """Whether a device's health has to be derived again. A sample may report fewer conditions than the look before
+        it, but never more."""
         assert self.source is not None, "a sample has a source"
         for uuid, now in codes.items():
             told = self._told.get(uuid, set())
@@ -288,7 +290,7 @@ class CardProbe:
         return False
 
     def _identify_again(self, cards: list[Card]) -> dict[str, Card]:
-        """As the last look named them: a sample may tell only the number of a card."""
+        """Return cards by uuid as of the last look: a sample may have only the number of a card."""
         by_uuid = {card.uuid: card for card in cards if card.uuid in self._devices}
         if len(by_uuid) == len(cards):
             return by_uuid
@@ -296,16 +298,16 @@ class CardProbe:
         for card in cards:
             uuid = card.uuid if card.uuid in self._devices else self._indices.get(card.index)
             if uuid is None or uuid not in self._devices:
-                self._news = True  # a card that no look has seen
+                self._news = True  # a card that was not there at the last look
                 continue
             found[uuid] = card
         return found
 
-    def _complain(self, note: str) -> None:
+    def _set_note(self, note: str) -> None:
         self._news = self._notes != [note]
         self._notes = [note]
 
-    # -- telling
+    # -- reports
 
     def errors(self) -> list[DeviceError]:
         return [self._errors[uuid] for uuid in sorted(self._errors)]

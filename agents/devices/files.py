@@ -1,7 +1,7 @@
-"""Which device files of this host belong to which device, so that a task can open those that it claimed and no others.
+"""Maps devices of this host to their device files, so that a task can open those that it claimed and no others.
 
-A table of what vendors' drivers make, by vendor. Where a driver does not tell whose a file is, all of its files stay
-open to a task that claims any device of the vendor, and are closed to all others.
+The table lists the files of vendors' drivers. If a driver does not tell which device a file belongs to, all of its
+files are open to a task that claims any device of the vendor, and closed to all others.
 
 Sources: NVIDIA's driver README (``/proc/driver/nvidia/gpus``), the kernel's DRM and KFD user interfaces (sysfs
 ``class/drm``), the Ascend, Gaudi, Cambricon and Cloud TPU installation guides.
@@ -27,7 +27,7 @@ class Driver:
     """The files of one driver, as patterns of whole names below ``/dev``.
 
     ``vendors`` are those whose claims need it. ``each`` are files of one device, with its number as the first group;
-    ``shared`` are those of all.
+    ``shared`` are files of all devices.
     """
 
     vendors: frozenset[str]
@@ -43,33 +43,33 @@ _DRIVERS = {
     "davinci": Driver(frozenset({"huawei"}), r"v?davinci([0-9]+)", r"davinci_manager|devmm_svm|hisi_hdc"),
     "accel": Driver(frozenset({"habana", "google"}), r"accel/accel(?:_controlD)?([0-9]+)|accel([0-9]+)"),
     "cambricon": Driver(frozenset({"cambricon"}), r"cambricon_dev([0-9]+)", r"cambricon_ctl"),
-    # Whose number means which device is not written down anywhere for these.
+    # The meaning of their numbers is not documented.
     "mthreads": Driver(frozenset({"mthreads"}), shared=r"mtgpu.*|mtml.*"),
     "metax": Driver(frozenset({"metax"}), shared=r"mxcd|mxgvm|mxc[0-9]+"),
     "iluvatar": Driver(frozenset({"iluvatar"}), shared=r"iluvatar[0-9]+"),
     "enflame": Driver(frozenset({"enflame"}), shared=r"(?:gcu|dtu)[0-9]+|(?:gcu|dtu)ctl"),
     "kunlunxin": Driver(frozenset({"kunlunxin"}), shared=r"xpu[0-9]+|xpuctrl"),
 }
-# Whatever draws: its files are found by the PCI address of their device.
+# Graphics devices: their files are found by PCI address.
 _DRI = re.compile(r"dri/((?:card|renderD)[0-9]+)")
 _DRAWS = frozenset({"nvidia", "amd", "hygon", "intel", "mthreads", "metax"})
 
 
 class DriverFiles:
-    """Looks at ``root`` anew each time: drivers make and remove these files as devices come and are divided."""
+    """Lists ``root`` each time: drivers create and remove these files as devices are added and partitioned."""
 
     def __init__(self, address: Callable[[str], str | None], root: Path = Path("/")) -> None:
-        """``address`` answers the PCI address of a device by its uuid."""
+        """``address`` returns the PCI address of a device by its uuid."""
         self.address = address
         self.root = root
 
     def closed(self, claims: Sequence[DeviceClaim]) -> list[str]:
-        """The files of accelerators that a task with these claims is not to open."""
+        """Return the files of accelerators that a task with these claims must not open."""
         mine = self._claimed(claims)
         return [path for path in self._accelerators() if path not in mine]
 
     def drawing(self, claims: Sequence[DeviceClaim]) -> list[str]:
-        """The files below ``/dev/dri`` of these claims; none where it is not known whose one of them is."""
+        """Return the files below ``/dev/dri`` of these claims; none if the owner of one of them is unknown."""
         real = [claim for claim in claims if not claim.simulated and claim.vendor in _DRAWS]
         addresses = {pci_address(self.address(claim.uuid) or "") for claim in real}
         found = list(self._drawing())
@@ -78,7 +78,7 @@ class DriverFiles:
         return [path for path, address in found if address in addresses]
 
     def groups(self, claims: Sequence[DeviceClaim]) -> list[int]:
-        """The groups, other than root's, that open the files of these claims to users who are not root."""
+        """Return the groups, other than root's, that may open the files of these claims."""
         found = set()
         for path in self._claimed(claims):
             try:
@@ -114,7 +114,7 @@ class DriverFiles:
         yield from (path for path, _ in self._drawing())
 
     def _of(self, driver: Driver) -> Iterable[tuple[str, int | None]]:
-        """The files that this driver made, with the number of their device, or None for those of all."""
+        """Return the files of this driver, with the number of their device, or None for shared ones."""
         for name in self._names():
             if driver.each and (found := re.fullmatch(driver.each, name)):
                 yield str(self.root / "dev" / name), digits(next(filter(None, found.groups())))
@@ -137,9 +137,9 @@ class DriverFiles:
         return found
 
     def _number(self, driver: str, claim: DeviceClaim) -> int | None:
-        """The number in a device's file name; None where it is not known."""
+        """Return the number in a device's file name; None if unknown."""
         if driver != "nvidia":
-            # A vNPU's own file bears the number of the vNPU.
+            # The file of a vNPU has the number of the vNPU.
             told = claim.partition.uuid if claim.partition else ""
             number = digits(told)
             return claim.index if number is None else number

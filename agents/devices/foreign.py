@@ -1,4 +1,4 @@
-"""Processes that use a device and that no stage started: seen, told, and never touched."""
+"""Processes that use a device but belong to no stage: reported, never touched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NAMED = 3
 
 
 def foreign_processes(processes: tuple[Process, ...] | None) -> tuple[Condition, ...]:
-    """The condition that names them; empty where all belong to parts, and where nobody tells the processes."""
+    """Return the condition that names them; empty if all belong to parts, or if processes are not reported."""
     if not processes:
         return ()
     foreign = [pid for pid in sorted({process.pid for process in processes}) if is_foreign(pid)]
@@ -25,10 +25,10 @@ def foreign_processes(processes: tuple[Process, ...] | None) -> tuple[Condition,
 
 
 def is_foreign(pid: int) -> bool:
-    """Whether a process that lives on this host belongs to no part of any agent.
+    """Whether a process on this host belongs to no part of any agent.
 
-    Parts carry a mark in their environment, which their children may drop: a marked ancestor counts. What this user may
-    not read was not started by this agent. A pid that is not here (of another pid namespace) is nobody's.
+    Parts have a mark in their environment, which their children may drop: a marked ancestor counts. A process that this
+    user may not read was not started by this agent. An unknown pid (of another pid namespace) is not foreign.
     """
     if procfs.start_time(pid) is None:
         return False

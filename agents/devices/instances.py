@@ -1,8 +1,8 @@
-"""The MIG instances that this agent made for stages, and the making of more.
+"""The MIG instances that this agent created for stages, and the creation of more.
 
-An instance stays when its stage has ended, so that the next one that asks for the same need not wait for the driver; it
-is removed when its slots are needed for something else. Instances that somebody else made are never touched. What this
-agent made survives its restart in a file; no instance survives a reboot of the host.
+An instance stays when its stage has ended, so that the next stage that asks for the same need not wait for the driver;
+it is removed when its slots are needed for another. Instances of others are never touched. The list of own instances
+survives a restart of the agent in a file; no instance survives a reboot of the host.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agents.protocol import Clause, DeviceClaim, Name, PartSpec
 from agents.runtimes import Unlaunchable
 from agents.supervisor.record import write_whole
 
-# Making one takes a driver a second or two; a wedged one must not hold a start for ever.
+# Creating one takes a driver a second or two; a wedged driver must not block a start for ever.
 DEADLINE_S = 30.0
 MODULE, LIBRARY = "agents.devices.readers.nvml_instances", "NVIDIA's management library"
 
 
 class MadeHere(msgspec.Struct, frozen=True):
-    """The instances that agents of this state folder made, by uuid."""
+    """The instances that agents with this state folder created, by uuid."""
 
     own: Annotated[list[Name], msgspec.Meta(max_length=10_000)] = msgspec.field(default_factory=list)
 
@@ -35,7 +35,7 @@ _made_here = BoundedDecoder[MadeHere](MadeHere)
 
 
 class Instances:
-    """``lock`` is held while an instance is made: whoever looks at the cards meanwhile would take it for another's."""
+    """``lock`` is held while an instance is created: a look at the cards meanwhile would take it for a foreign one."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -43,8 +43,9 @@ class Instances:
         self.own = frozenset((_made_here.find(self.path) or MadeHere()).own)
         self._reader = VendorProcess(MODULE, LIBRARY)
 
-    def given(self, spec: PartSpec) -> PartSpec:
-        """The spec with an instance for every claim that needs one. May block for seconds. Raises Unlaunchable."""
+    def with_instances(self, spec: PartSpec) -> PartSpec:
+        """Return the spec with an instance for every claim that needs one. May block for seconds. Raises
+        Unlaunchable."""
         if not any(is_missing(claim) for claim in spec.devices):
             return spec
         return msgspec.structs.replace(spec, devices=[self._made(claim) for claim in spec.devices])
@@ -72,7 +73,7 @@ class Instances:
 
 
 def is_missing(claim: DeviceClaim) -> bool:
-    """Whether a claim is on a partition that has still to be made; a simulated one needs no making."""
+    """Whether a claim is on a partition that has still to be created; a simulated one need not be."""
     return claim.partition is not None and not claim.partition.uuid and not claim.simulated
 
 

@@ -1,7 +1,7 @@
-"""How much memory of its devices a part held at most, by kind of device, as far as that can be told.
+"""The peak memory of a part on its devices, by kind of device, as far as it can be measured.
 
-A device tells how much of its memory is in use, not by whom: what others use too (another part, a process that no stage
-started) is left out, and so are a partition, whose card tells its own sum, and a simulated device.
+A device reports how much of its memory is in use, not by whom. So shared devices (with another part, or a process that
+no stage started) are left out, and so are partitions, whose card reports the sum only, and simulated devices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agents.decode import BoundedDecoder
 from agents.protocol import Bytes, DeviceClaim, DeviceSample, Name
 from agents.supervisor.record import write_whole
 
-# A peak is written down again when it has grown by this part.
+# A peak is stored again when it has grown by this share.
 GROWN = 1.02
 _saved = BoundedDecoder[dict[Name, Bytes]](dict[Name, Bytes])
 
@@ -28,7 +28,7 @@ class _Account:
 
 
 class DeviceMemory:
-    """Keeps the largest samples of each part of one node. Not thread-safe: one loop calls it."""
+    """The largest samples of each part of one node. Not thread-safe: one loop calls it."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
@@ -40,8 +40,8 @@ class DeviceMemory:
         parts: Mapping[str, tuple[str, list[DeviceClaim]]],
         now: float,
     ) -> None:
-        """Take in what was measured. ``parts`` maps each live part to its run folder and its claims; ``foreign`` are
-        the devices that processes use which no stage started."""
+        """Add samples. ``parts`` maps each live part to its run folder and its claims; ``foreign`` are the devices in
+        use by processes that no stage started."""
         used = {one.uuid: (one.memory_used_bytes, now - one.age_s) for one in samples}
         holders = Counter(claim.uuid for _, claims in parts.values() for claim in claims)
         for part, (folder, claims) in parts.items():
@@ -50,14 +50,14 @@ class DeviceMemory:
                 held, at = used.get(claim.uuid, (None, 0.0))
                 alone = holders[claim.uuid] == 1 and claim.uuid not in foreign
                 counts = claim.kind != "cpu" and claim.partition is None and not claim.simulated
-                # What was measured before the part was first seen may be of whoever held the device before.
+                # A sample from before the part was first seen may be of the device's former holder.
                 if held is not None and alone and counts and at >= account.since:
                     account.peaks[claim.kind] = max(account.peaks.get(claim.kind, 0), held)
             if any(peak > GROWN * account.saved.get(kind, 0) for kind, peak in account.peaks.items()):
                 self._save(account)
 
     def _account(self, part: str, folder: str, now: float) -> _Account:
-        """The part's account; after a restart of the agent it goes on from what was saved."""
+        """Return the part's account; after a restart of the agent it continues from the stored one."""
         if part not in self._accounts:
             account = _Account(f"{folder}/device-memory.json", now)
             account.saved = dict(_saved.find(account.file) or {})
@@ -73,11 +73,11 @@ class DeviceMemory:
             return  # the part has gone, or the disk is full: the account in memory goes on
 
     def peaks(self, part: str) -> dict[str, int]:
-        """The most that one device of each kind held; a kind of which nothing was told is absent."""
+        """Return the peak of one device of each kind; kinds without samples are absent."""
         account = self._accounts.get(part)
         return dict(account.peaks) if account is not None else {}
 
     def forget(self, live: Iterable[str]) -> None:
-        """Drop the accounts of parts that are no more."""
+        """Drop the accounts of parts that have ended."""
         kept = set(live)
         self._accounts = {part: account for part, account in self._accounts.items() if part in kept}

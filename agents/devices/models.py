@@ -1,4 +1,4 @@
-"""What is publicly known of device models: peak rates by precision, bandwidth and watts, from ``models.toml``."""
+"""Public data of device models: peak rates by precision, bandwidth and watts, from ``models.toml``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 class Model:
     """``features`` are dense peak rates, as ``source`` gives them.
 
-    ``memory_bytes`` stands in where a vendor's tool tells none; ``idle_watts`` serves simulated devices only.
+    ``memory_bytes`` is used if a vendor's tool reports none; ``idle_watts`` for simulated devices only.
     """
 
     name: str
@@ -47,13 +47,13 @@ def named(name: str) -> Model:
 
 
 def known(vendor: str, model: str) -> Model | None:
-    """What is written down of a model as its vendor's tool names it; None when nobody wrote it."""
+    """Return the data of a model by its name in the vendor's tool; None if there are none."""
     return next(
         (each for each in models() if each.vendor == vendor and re.search(each.match, model, re.IGNORECASE)), None
     )
 
 
 def features(vendor: str, model: str) -> dict[str, float]:
-    """The known rates of a model; empty when nobody wrote them down."""
+    """Return the rates of a model; empty if there are no data."""
     found = known(vendor, model)
     return dict(found.features) if found else {}

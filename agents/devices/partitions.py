@@ -1,15 +1,15 @@
-"""Whether the partitions that a stage was given are there when it starts: a device may have been divided anew."""
+"""Checks that the partitions of a stage exist when it starts: the device may have been partitioned anew."""
 
 from __future__ import annotations
 
 from agents.protocol import Device, DeviceClaim, Inventory, PartSpec
 
-# What a process on the host cannot use: the Ascend docker runtime hands a vNPU to a container.
+# Not usable by a process on the host: the Ascend docker runtime passes a vNPU to a container.
 CONTAINER_ONLY = "vNPU"
 
 
 def missing(spec: PartSpec, inventory: Inventory | None) -> str:
-    """A sentence about the first partition that cannot be used here; empty where all of them can."""
+    """Return a sentence about the first partition that cannot be used here; empty if all can."""
     devices = {device.uuid: device for device in inventory.devices} if inventory else {}
     for claim in spec.devices:
         why = _missing(claim, devices.get(claim.uuid), in_container=bool(spec.image))

@@ -1,4 +1,4 @@
-"""How each vendor's runtime is told which devices a process may use, as the probes declare it."""
+"""The variables that tell each vendor's runtime which devices a process may use, as the probes declare them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agents.protocol import DeviceClaim
 class Visible:
     """``names`` are the variables; ``by`` is what they list.
 
-    ``uuid_prefix``: a device whose uuid does not begin so has none that the runtime knows, and is listed by index.
-    ``none`` is what hides every device, or what does by variable; None where the vendor documents no such value.
+    ``uuid_prefix``: a device whose uuid begins otherwise is listed by index, because the runtime does not know its
+    uuid. ``none`` is the value that hides every device, maybe by variable; None if the vendor documents no such value.
     ``within`` are variables that count only what the others leave: they list 0, 1, … of a claim. ``spares`` are another
     vendor's variables that this runtime reads too: they are not set to hide that vendor's devices from a claim here.
-    ``along`` are variables that a claim sets, so that the others mean what the agent counted; ``shape`` answers those
-    that follow from how many devices are claimed, and how many the host has.
+    ``along`` are variables that a claim sets, so that the others count as the agent does; ``shape`` returns those that
+    depend on the number of claimed devices and of devices of the host.
     """
 
     names: tuple[str, ...]
@@ -33,11 +33,11 @@ class Visible:
     shape: Callable[[int, int], dict[str, str]] | None = None
 
     def nothing(self, name: str) -> str | None:
-        """What hides every device in one variable."""
+        """Return the value that hides every device, for one variable."""
         return self.none.get(name) if isinstance(self.none, dict) else self.none
 
     def word(self, name: str, claim: DeviceClaim) -> str:
-        """What stands for one claim in one variable; a partition has a name of its own."""
+        """Return the value of one claim in one variable; a partition has a name of its own."""
         if claim.partition is not None and claim.partition.uuid:
             return claim.partition.uuid
         known = _own_words.get(claim.uuid, {})
@@ -52,23 +52,23 @@ _counts: dict[str, int] = {}
 
 
 def declare(vendor: str, visible: Visible) -> None:
-    """Add a vendor that no probe of the folder knows, e.g. one of a command probe."""
+    """Add a vendor without a probe in the folder, e.g. one of a command probe."""
     declared()[vendor] = visible
 
 
 def name_device(uuid: str, words: dict[str, str]) -> None:
-    """Note what a device is called in a variable that takes neither its uuid nor its index."""
+    """Set the name of a device in a variable that takes neither its uuid nor its index."""
     if words:
         _own_words[uuid] = words
 
 
 def count_devices(vendor: str, count: int) -> None:
-    """Note how many devices of a vendor this host has."""
+    """Set how many devices of a vendor this host has."""
     _counts[vendor] = count
 
 
 def declared() -> dict[str, Visible]:
-    """By vendor, what the probes declare; a probe's module has ``VENDOR`` and ``VISIBLE``."""
+    """Return the declarations of the probes by vendor; a probe's module has ``VENDOR`` and ``VISIBLE``."""
     if not _declared:
         package = importlib.import_module("agents.devices.vendors")
         for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
@@ -79,9 +79,9 @@ def declared() -> dict[str, Visible]:
 
 
 def variables(claims: list[DeviceClaim]) -> dict[str, str]:
-    """The variables that limit every vendor's runtime to the claimed devices.
+    """Return the variables that limit every vendor's runtime to the claimed devices.
 
-    A simulated device is no device to a runtime, and a vendor without a claim is hidden where it can be.
+    Simulated devices are not passed to a runtime, and a vendor without a claim is hidden if it can be.
     """
     hidden: dict[str, str] = {}
     claimed: dict[str, str] = {}
@@ -99,5 +99,5 @@ def variables(claims: list[DeviceClaim]) -> dict[str, str]:
                 claimed[name] = ",".join(visible.word(name, claim) for claim in mine)
             elif (nothing := visible.nothing(name)) is not None:
                 hidden[name] = nothing
-    # Some vendors' runtimes honour another's variable: what was claimed wins over what was hidden.
+    # Some vendors' runtimes read another's variable: a claim takes precedence over hiding.
     return {**{name: word for name, word in hidden.items() if name not in spared}, **claimed}

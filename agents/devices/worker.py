@@ -1,4 +1,4 @@
-"""A thread that does one thing at a time for whoever must not wait for it: a probe whose driver may hang."""
+"""A thread that runs one call at a time for a caller that must not wait, such as of a probe whose driver may hang."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Worker:
-    """Give it work with ``ask`` when it ``is_idle``; ``take`` answers what it made, once it has.
+    """Give it work with ``ask`` if it ``is_idle``; ``take`` returns the result once it is there.
 
-    The thread never keeps the process alive: work that the kernel does not let go is left behind.
+    The thread never keeps the process alive: work that the kernel does not release is abandoned.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,7 +34,7 @@ class Worker:
         self._orders.put(work)
 
     def take(self, patience_s: float) -> Any:
-        """What the work made, or None while it is not done."""
+        """Return the result of the work, or None while it is not done."""
         if self.is_idle or not self._done.wait(patience_s):
             return None
         self.is_idle = True

@@ -1,7 +1,7 @@
-"""What NVIDIA's fault numbers (Xid) mean for the card that told them, and what the driver asks for to mend it.
+"""The meaning of NVIDIA's fault numbers (Xid) for the card, and the recovery action that the driver requests.
 
-Source: NVIDIA, "XID errors" (GPU deployment and management documentation), and the resolution its catalogue names;
-of the recovery actions nvml.h (nvmlDeviceGpuRecoveryAction_t) and "GPU memory error management".
+Source: NVIDIA, "XID errors" (GPU deployment and management documentation), and the resolution its catalogue names; of
+the recovery actions nvml.h (nvmlDeviceGpuRecoveryAction_t) and "GPU memory error management".
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FAULTS = {
     140: "XidUnhandled",
     149: "XidLinkReset",
 }
-# Something was repaired or contained; the card works, and needs a reset when it is free.
+# An error was repaired or contained; the card works, and needs a reset when it is free.
 WARNINGS = {
     63: "XidRemapped",
     92: "XidManyCorrected",
     94: "XidContained",
     154: "XidAction",
 }
-# The driver wants something new to be done; what, the library says (see ``recovery``).
+# The driver announces a new recovery action, which the library reports (see ``recovery``).
 RECOVERY_CHANGED = 154
-# 13, 31, 43, 45 and all others are the program's own errors, or consequences of one already told.
+# 13, 31, 43, 45 and all others are the program's own errors, or consequences of one already reported.
 HOLD_S = 600.0
 
-# What the driver asks for before the card may work again; 0 is nothing.
+# The requested recovery action before the card may work again; 0 is none.
 _ACTIONS = {
     1: ("RECOVERY_GPU_RESET", "AsksGpuReset"),
     2: ("RECOVERY_NODE_REBOOT", "AsksHostReboot"),
@@ -47,7 +47,7 @@ _ACTIONS = {
 
 
 def condition(number: int) -> Condition | None:
-    """What a fault number makes of a device; None for those that are the program's."""
+    """Return the condition for a fault number; None for the program's own errors."""
     if number in FAULTS:
         return Condition(f"XID_{number}", "UNHEALTHY", NoteText(clause(FAULTS[number], xid=number)))
     if number in WARNINGS:
@@ -56,7 +56,7 @@ def condition(number: int) -> Condition | None:
 
 
 def recovery(action: int) -> Condition | None:
-    """What the driver's recovery action makes of a device; None where it asks for nothing."""
+    """Return the condition for the driver's recovery action; None if it requests none."""
     if action == 0:
         return None
     code, said = _ACTIONS.get(action, ("RECOVERY_UNKNOWN", "AsksUnknown"))

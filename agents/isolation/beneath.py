@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# A pipe would be waited for, a terminal taken: neither is what is looked for.
+# Opening a pipe must not block, and opening a terminal must not make it the controlling one.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 MAX_DEPTH = 64
 NOBODY = 65534
@@ -151,7 +151,7 @@ def make(path: str, rights: FileRights = OWN) -> None:
     try:
         here, rest = anchor(path, rights)
         if not rest:
-            return _hand_on(here, rights)
+            return _give_to_project_user(here, rights)
         if not rights.may_change(os.lstat(here)) and ".." not in rest:
             try:
                 return _make_ours(here, rest, rights)
@@ -181,7 +181,7 @@ def _make_ours(here: str, rest: list[str], rights: FileRights) -> None:
         os.close(top)
 
 
-def _hand_on(path: str, rights: FileRights) -> None:
+def _give_to_project_user(path: str, rights: FileRights) -> None:
     """Give a folder of *nobody* to its project's user: the agent created it before projects had users of their own."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
@@ -508,7 +508,7 @@ def _lift(here: int, name: str, above: int) -> None:
     try:
         os.rename(name, own, src_dir_fd=here, dst_dir_fd=above)
     except PermissionError:
-        # Who is not root may move only a folder that it may write; its owner may say so.
+        # A user other than root may move only a folder that it may write; its owner may change that.
         inner = os.open(name, FOLDER, dir_fd=here)
         try:
             _open_up(inner)

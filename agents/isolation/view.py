@@ -36,7 +36,7 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
         try:
             _mount(path, path, "", _BIND)
         except FileNotFoundError:
-            continue  # it was unplugged, or divided anew, since the agent looked
+            continue  # it was removed or repartitioned since the agent looked
         _mount("", path, "", _BIND | _REMOUNT | _NODEV)
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, "hidepid=2")
 

@@ -53,7 +53,7 @@ def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[CoreClaim]) -> dict
 def _allot(cores: Sequence[int], asks: Sequence[CoreClaim]) -> dict[str, set[int]]:
     free = list(cores)
     own: dict[str, set[int]] = {}
-    for ask in asks:  # first what they have, so that nobody is moved for somebody who comes
+    for ask in asks:  # first the cores that they have, so that no part is moved for a new one
         wanted = ask.milli // WHOLE_CORE_MILLI
         own[ask.part] = {core for core in ask.held if core in free}
         if len(own[ask.part]) > wanted:

@@ -93,7 +93,7 @@ def turn(
     best = _first(items)
     if best is not None and running is not None:
         holder = next(item for item in items if item.part == running)
-        # Who runs goes on until its quantum ends or somebody of a better level comes.
+        # The running part goes on until its quantum ends or one of a better level arrives.
         if holder.level <= best.level and not lifted:
             best = holder
     items = [replace(item, waits_since=now) if item is best else item for item in items]
@@ -110,7 +110,7 @@ def _wished(items: list[Item], wishes: Mapping[str, QueueRequest], rules: QueueR
         if wish.level == item.wish.level:
             stay.append(replace(item, wish=wish))
         else:
-            # A wish that was taken back counts as the beginning: nobody knows where it would be.
+            # A withdrawn request counts as a new arrival, because its level would be unknown.
             level = 0 if wish.level is None else wish.level % len(rules.quanta_s)
             moved.append(replace(item, wish=wish, level=level, spent_s=0.0))
     return stay + moved

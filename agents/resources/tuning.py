@@ -73,7 +73,7 @@ INPUT_OUTPUT: Final = frozenset(
 
 @dataclass
 class Tuned:
-    """The state of one part's setting: what is in force, and what the newest revision wants."""
+    """The state of one part's setting: the applied one, and the newest revision."""
 
     applied: Setting
     share: Share = field(default_factory=Share)
@@ -93,18 +93,18 @@ class Tuner:
         self._is_turning = False
 
     def of(self, part: StartedPart) -> Tuned:
-        """How far a part's setting is."""
+        """Return the state of a part's setting."""
         name = part.intent.part
         if name not in self.known:
-            # A container's processes are not the children of what was pinned at the start.
+            # A container's processes are not children of the process that was pinned at the start.
             cpus = () if part.intent.executor else tuple(part.intent.cpus)
             self.known[name] = Tuned(Setting(cpus=cpus, cpu_weight=part.intent.weight, io_weight=MIDDLE_WEIGHT))
         return self.known[name]
 
     def adopt(self, part: StartedPart) -> None:
-        """Take over a part of an earlier agent: its newest revision lies in its folder.
+        """Take over a part of an earlier agent, with its newest revision from its folder.
 
-        Whether it is suspended nobody knows for sure, so it counts as suspended until it is told to go on.
+        Whether it is suspended is unknown, so it counts as suspended until it is resumed.
         """
         tuned = self.of(part)
         tuned.applied = replace(tuned.applied, suspended=True)
@@ -114,18 +114,18 @@ class Tuner:
             tuned.share, part.wanted_rev, part.applied_rev = known.share, known.spec_rev, known.spec_rev
 
     def cores_for(self, part: str, claims: Sequence[DeviceClaim]) -> list[int]:
-        """The cores that a part which starts now may use; those on loan come back for it."""
+        """Return the cores that a part which starts now may use; cores on loan are taken back for it."""
         asks = [*self._asks(), *(CoreClaim(part, claim.uuid, claim.milli) for claim in claims if claim.kind == "cpu")]
         return list(allot(self.topology(), asks).get(part, ()))
 
     def revise(self, part: StartedPart, share: Share) -> None:
-        """A newer revision of a part, ``part.wanted_rev``, is wanted; it is applied when the part runs."""
+        """Set a newer revision of a part, ``part.wanted_rev``; it is applied when the part runs."""
         tuned = self.of(part)
         tuned.share, tuned.failed_at = share, None
         self.settle()
 
     def _note(self, part: StartedPart, tuned: Tuned) -> None:
-        """Keep the revision for the next agent. One that is lost is sent again, for it was not told as applied."""
+        """Store the revision for the next agent. A lost one is sent again, because it was not reported as applied."""
         if part.wanted_rev == part.intent.spec_rev:
             return
         told = {"spec_rev": part.wanted_rev, "share": msgspec.to_builtins(tuned.share)}
@@ -133,21 +133,21 @@ class Tuner:
             write_whole(_share_file(part), told)
 
     def release(self, part: StartedPart) -> None:
-        """Let a part go on that is to be stopped: what is suspended hears no signal."""
+        """Resume a part that is to be stopped, because a suspended process handles no signal."""
         tuned = self.of(part)
         if tuned.applied.suspended:
             adjust.resume(self.node.executor.reach(part.intent))
             tuned.applied = replace(tuned.applied, suspended=False)
 
     def drop(self, part: StartedPart) -> None:
-        """The part has ended."""
+        """Drop the state of an ended part."""
         self.known.pop(part.intent.part, None)
 
     def settle(self) -> None:
-        """Begin whatever leads from what is in force to what should be. Cheap when nothing differs."""
+        """Start applying the differences between the present and the wanted settings. Cheap if there are none."""
         tunable = self._tunable()
         cores = allot(self.topology(), self._asks())
-        # Who is suspended for good takes no turn: the others would wait for it.
+        # A part that is suspended by a revision takes no turns, because others would wait for it.
         turning = [part for part in tunable if not self.of(part).share.suspended]
         wishes = {part.intent.part: wish(self.of(part).share) for part in turning}
         paused = self.turns.paused(turning, time.monotonic(), self._cpu_s, wishes)
@@ -164,7 +164,7 @@ class Tuner:
             self.node.spawn(self._take_turns())
 
     async def _take_turns(self) -> None:
-        """Look often, for as long as somebody waits for a turn."""
+        """Check often while a part waits for a turn."""
         try:
             while self.turns.is_contended:
                 await asyncio.sleep(PERIOD_S)
@@ -194,9 +194,9 @@ class Tuner:
         ]
 
     def _is_starved(self, part: StartedPart, tuned: Tuned) -> bool:
-        """Tells whether the part said that it waits for input; once lent, cores stay until somebody claims them.
+        """Whether the part reported that it waits for input; lent cores stay until they are claimed.
 
-        Otherwise a loan that cures the wait would be taken back at once, and given again.
+        Otherwise a loan that ends the wait would be taken back at once, and lent again.
         """
         progress = part.reports.progress
         waited = progress.values.get(STARVED_VALUE) if progress else None
@@ -223,7 +223,7 @@ class Tuner:
             notes = await asyncio.to_thread(adjust.apply, reach, tuned.applied, setting)
         finally:
             tuned.is_busy = False
-        # What failed is tried again after a while, and told until it succeeds.
+        # A failed setting is tried again after a while, and reported until it succeeds.
         tuned.failed_at = time.monotonic() if notes else None
         if not part.is_live:
             return
@@ -237,7 +237,7 @@ class Tuner:
             self.node.changed.set()
 
     def _hints(self, part: StartedPart, share: Share) -> list[NoteText]:
-        """What was asked for and has no effect on this node."""
+        """Return which requested settings have no effect on this node."""
         if wish(share) == QueueRequest() or self.turns.takes(part):
             return []
         return [NoteText(clause("QueueWithoutEffect"))]

@@ -1,8 +1,8 @@
-"""Keeps one feedback queue for each set of parts that share a queued device, and tells who must pause.
+"""Keeps one feedback queue for each set of parts that share a queued device, and returns the parts to suspend.
 
-A device takes turns where its node was told so (``--queued gpu``, or a device's uuid) and while several live parts hold
-shares of it. Use of a CPU is counted in CPU time, of any other device in the time of being allowed to run. Parts that
-meet on several devices are in one queue: two queues could give each of them half of what it needs, for ever.
+A device is time-shared if its node is configured for it (``--queued gpu``, or a device's uuid) and while several live
+parts hold shares of it. Use of a CPU is counted in CPU time, of any other device in the time of being allowed to run.
+Parts that share several devices are in one queue: two queues could give each of them half of what it needs, for ever.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from agents.tasks.part import StartedPart
 
 PERIOD_S = 0.1
-# Classes of the queue by the level on which they stay.
+# Queue classes by the level on which they stay.
 LEVEL = {"short": 0, "long": -1}
 
 
 def wish(share: Share) -> QueueRequest:
-    """What a revision asks of the queue."""
+    """Return the request of a revision to the queue."""
     return QueueRequest(LEVEL.get(share.queue_class or ""), share.quantum_s)
 
 
 @dataclass
 class Turns:
-    """``queued`` holds kinds and uuids of the devices that take turns."""
+    """``queued`` has kinds and uuids of the time-shared devices."""
 
     queued: Collection[str] = ()
     rules: QueueRules = field(default_factory=QueueRules)
@@ -39,11 +39,11 @@ class Turns:
 
     @property
     def is_contended(self) -> bool:
-        """Tells whether anybody waits for a turn, so that the next look must not be late."""
+        """Whether a part waits for a turn, so that the next check must not be late."""
         return any(queue.paused for queue in self._queues.values())
 
     def takes(self, part: StartedPart) -> bool:
-        """Whether a device of this part takes turns."""
+        """Whether a device of this part is time-shared."""
         return bool(self._shared(part))
 
     def paused(
@@ -53,7 +53,7 @@ class Turns:
         cpu_s: Callable[[StartedPart], float],
         wishes: Mapping[str, QueueRequest] | None = None,
     ) -> set[str]:
-        """Who must not run now, out of the parts that are running or paused on this node."""
+        """Return which of the parts that run or are paused on this node must not run now."""
         if not self.queued:
             return set()
         passed = 0.0 if self._asked_at is None else now - self._asked_at
@@ -71,12 +71,12 @@ class Turns:
         return {name for queue in self._queues.values() for name in queue.paused}
 
     def _shared(self, part: StartedPart) -> list[DeviceClaim]:
-        """Its claims on queued devices. Partitions run beside each other: their hardware keeps them apart."""
+        """Return its claims on queued devices. Partitions are not shared: their hardware isolates them."""
         shares = [claim for claim in part.intent.devices if claim.partition is None]
         return [claim for claim in shares if {claim.uuid, claim.kind} & set(self.queued)]
 
     def _groups(self, parts: Iterable[StartedPart]) -> list[frozenset[str]]:
-        """Sets of two or more parts that meet on queued devices, directly or through each other."""
+        """Return sets of two or more parts that share queued devices, directly or through each other."""
         groups: list[tuple[set[str], set[str]]] = []
         for part in parts:
             devices = {claim.uuid for claim in self._shared(part)}
@@ -96,11 +96,11 @@ class Turns:
         if any(claim.kind != "cpu" for claim in self._shared(part)):
             return self._allowed_s.get(part.intent.part, 0.0)
         known = next((item.used_s for item in queue.items if item.part == part.intent.part), None)
-        # Who is paused uses nothing: only the one that runs is worth a look into the kernel.
+        # A paused part uses nothing: only the running one's use is read from the kernel.
         return cpu_s(part) if is_running or known is None else known
 
 
 def _closest(former: dict[frozenset[str], FeedbackQueue], group: frozenset[str], rules: QueueRules) -> FeedbackQueue:
-    """The queue that most of these parts were in before: levels outlive arrivals and departures."""
+    """Return the queue that most of these parts were in before: levels survive arrivals and departures."""
     best = max(former, key=lambda names: len(names & group), default=frozenset[str]())
     return former[best] if best & group else FeedbackQueue(rules=rules)

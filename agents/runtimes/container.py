@@ -124,7 +124,7 @@ class ContainerExecutor:
         assert wanted.spec is not None, "prepare has checked it"
         if "PATH" not in wanted.spec.env:
             del env["PATH"]  # the image knows better
-        env["YARD_STOP_FILE"] = str(_told(places))
+        env["YARD_STOP_FILE"] = str(_stop_file(places))
         broken = [
             name for name, value in env.items() if not name or "=" in name or "\n" in name or "\0" in name + value
         ]
@@ -156,7 +156,7 @@ class ContainerExecutor:
             argv=spec.argv,
             env_file=f"{secret_file.folder(self.ground.state)}/{part}.env",
             cwd=str(places.work),
-            readable=[*readable, str(_told(places).parent), *([str(places.secrets)] if spec.secret_files else [])],
+            readable=[*readable, str(_stop_file(places).parent), *([str(places.secrets)] if spec.secret_files else [])],
             writable=[path for path in writable if path],
             user=own if run_as.uid is None else (run_as.uid, run_as.gid if run_as.gid is not None else run_as.uid),
             cpus_milli=spec.cpus_milli,
@@ -183,7 +183,7 @@ class ContainerExecutor:
 
     def _furnish(self, places: PartPaths, spec: PartSpec, run_as: RunAs) -> None:
         rights = run_as.rights()
-        _told(places).parent.mkdir(mode=0o755)
+        _stop_file(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
             if path:
                 beneath.make(path, rights)
@@ -206,12 +206,12 @@ class ContainerExecutor:
             "memory_bytes": box.memory_bytes,
             "lines": dataclasses.asdict(engines.lines(engine, box)),
             "env": env,
-            # Both lie in memory; the monitor takes them away once the container is made of them.
+            # Both are in memory; the monitor removes them once the container is created.
             "env_file": box.env_file,
             "lines_file": box.env_file.removesuffix(".env") + ".lines" if box.several_lines else "",
             "bell": str(self.ground.bell),
             "notice": str(places.notice),
-            "told": str(_told(places)),
+            "told": str(_stop_file(places)),
             "notes": [str(note) for note in unlimited],
             "notes_said": [note.said for note in unlimited],
         }
@@ -233,7 +233,7 @@ class ContainerExecutor:
             said = chain(told.notes_said, repeat([]))
             return dataclasses.replace(seen, notes=tuple(map(NoteText.read, told.notes, said)))
         if told.end is None and os.path.exists(f"{intent.folder}/container.json"):
-            # Its monitor was killed: an end is told when the container is gone, and not before.
+            # Its monitor was killed: the end is reported only when the container is gone.
             return Sighting(Phase.STOPPING, substate=NoteText(clause("RemovesContainer")), is_orphan=True)
         return dataclasses.replace(seen, exit=_merged(seen.exit, told.end))
 
@@ -334,7 +334,7 @@ def _remove(plan: dict[str, Any]) -> str:
         return str(error)
 
 
-def _told(places: PartPaths) -> Path:
+def _stop_file(places: PartPaths) -> Path:
     """Return where the stop notice appears inside: in a folder of its own, because it is created by rename."""
     return places.folder / "notice" / places.notice.name
 

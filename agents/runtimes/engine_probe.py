@@ -16,7 +16,7 @@ from agents.decode import parse
 from agents.runtimes.engines import APPTAINER, DOCKER, PODMAN, Engine
 
 DEADLINE_S: Final = 10.0
-# What an engine's own configuration and credentials hang on; nothing of a job is among them.
+# The variables of an engine's own configuration and credentials; none is from a job.
 ENGINE_ENV: Final = (
     "PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF",
     "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "APPTAINER_CACHEDIR",
@@ -51,7 +51,7 @@ def find(own: Mapping[str, str], is_root: bool) -> tuple[Engine | None, str]:
     return None, "; ".join(reasons)
 
 
-# What comes of an answer that is another than the engine gives.
+# Reading an unexpected answer of an engine raises one of these.
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 

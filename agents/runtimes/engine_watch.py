@@ -34,21 +34,21 @@ class EngineWatch:
         return cls(os.environ, os.geteuid() == 0)
 
     def look(self, patience_s: float = PATIENCE_S) -> None:
-        """Start another check if it is due, and wait briefly for its result; :meth:`hear` takes a later one."""
+        """Start another check if it is due, and wait briefly for its result; :meth:`poll` takes a later one."""
         now = time.monotonic()
         if self._worker is None:
             self._worker = Worker("container engine")
         if self._worker.is_idle and now - self._asked_at >= (ASK_AGAIN_S if self.spoken else ASK_THE_SILENT_AGAIN_S):
             self._asked_at = now
             self._worker.ask(self._ask)
-        self.hear(patience_s)
+        self.poll(patience_s)
 
-    def hear(self, patience_s: float = 0.0) -> bool:
+    def poll(self, patience_s: float = 0.0) -> bool:
         """Take the result, if there is one; return True if it differs from before."""
-        told = self._worker.take(patience_s) if self._worker is not None else None
-        if told is None or told == self.spoken:
+        found = self._worker.take(patience_s) if self._worker is not None else None
+        if found is None or found == self.spoken:
             return False
-        self.spoken = told
+        self.spoken = found
         return True
 
     def _find(self) -> str:

@@ -164,7 +164,7 @@ def _oci(engine: Engine, box: Box) -> Lines:
         create.append(f"--user={box.user[0]}:{box.user[1]}")
     create += _limits(engine, box)
     if box.rdma:
-        # What an adapter reads and writes by itself is memory that must stay where it is.
+        # Memory that an adapter accesses directly must be pinned.
         create += [f"--device={box.rdma}", "--ulimit=memlock=-1:-1"]
     create += _oci_devices(engine, box)
     create += [f"--mount=type=bind,source={path},target={path},readonly" for path in box.readable]

@@ -32,7 +32,7 @@ from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs, secret_file
 from agents.supervisor.fork_client import ForkClient
-from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
+from agents.supervisor.record import family, ordered, shim_record, stop_order, tell_stop, write_whole
 from agents.tasks.environment import PartPaths, environment
 from agents.tasks.journal import Intent
 
@@ -77,10 +77,10 @@ class Ground:
 
     def whose(self, intent: Intent) -> RunAs:
         """Whose rights a part has."""
-        return whose_of(intent, self.run_as)
+        return run_as_of(intent, self.run_as)
 
 
-def whose_of(intent: Intent, default: RunAs) -> RunAs:
+def run_as_of(intent: Intent, default: RunAs) -> RunAs:
     """Return the user that a part was given when it was ordered; ``default`` if its project has none of its own."""
     if intent.uid is None:
         return default
@@ -112,10 +112,10 @@ class ProcessExecutor:
             raise Unlaunchable(clause("RunFolderExists")) from None
         try:
             whose = self.ground.run_as if self.keeps else self.ground.whose(intent)
-            self._furnish(places, spec.bundle, spec.secret_files, whose_of(intent, self.stages))
+            self._furnish(places, spec.bundle, spec.secret_files, run_as_of(intent, self.stages))
             order = {**self._order(wanted, places, whose, intent), "cpus": intent.cpus}
             furnish()
-            self._hand_over(places, whose.rights())
+            self._give_to_user(places, whose.rights())
             write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
             raise Unlaunchable(error.why) from error
@@ -133,7 +133,7 @@ class ProcessExecutor:
         if bundle:
             self.ground.bundles.unpack(bundle, places.work, whose)
 
-    def _hand_over(self, places: PartPaths, rights: FileRights) -> None:
+    def _give_to_user(self, places: PartPaths, rights: FileRights) -> None:
         """Give the folder to the job's user, once the agent has nothing more to put there."""
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o700, rights)
@@ -153,7 +153,7 @@ class ProcessExecutor:
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
             raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
-        # What the order holds lies on a disk for as long as the part is known here.
+        # The order is on disk as long as the part is known here.
         closed = {name: env.pop(name) for name in hidden(spec) if name in env}
         mask = ground.masked.pop(wanted.part, None) or to_mask(spec)
         left = {"env": closed, "mask": mask}
@@ -213,7 +213,7 @@ class ProcessExecutor:
             return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", **told(clause("Rebooted"))))
         record = shim_record(folder)
         if not record:
-            return self._look_before_birth(intent, record is not None)
+            return self._look_before_start(intent, record is not None)
         is_orphan = not procfs.is_alive(record["pid"], record["born"])
         # Looked for once more: a shim writes its exit file before it goes, and may have done both since.
         if is_orphan and (end := _end(folder)) is not None:
@@ -232,7 +232,7 @@ class ProcessExecutor:
             is_orphan=is_orphan,
         )
 
-    def _look_before_birth(self, intent: Intent, is_taken: bool) -> Sighting:
+    def _look_before_start(self, intent: Intent, is_taken: bool) -> Sighting:
         """Return how far a part without a shim is: its shim is starting, was never requested, or died at its first
         step."""
         waited_s = time.monotonic() - self.ground.launched_at.setdefault(intent.part, time.monotonic())
@@ -320,7 +320,7 @@ class ProcessExecutor:
         said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
         if left:
             said.append(clause("StillThere", pids=", ".join(map(str, left))))
-        stopped = stop_told(intent.folder) is not None
+        stopped = stop_order(intent.folder) is not None
         end = Exit(cause="SUPERVISOR_LOST", stopped=stopped, **told(*said))
         try:
             write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)

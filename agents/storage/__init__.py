@@ -1,1 +1,1 @@
-"""What tasks read and leave: bundles, inputs, outputs and checkpoints, kept by digest."""
+"""Bundles, inputs, outputs and checkpoints of tasks, stored by digest."""

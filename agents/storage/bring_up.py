@@ -1,4 +1,4 @@
-"""Brings a node's staging up: its content store on disk, its door for other nodes, and what its operator allows."""
+"""Starts a node's staging: its content store on disk, its server for other nodes, and the operator's settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PEER_BYTES_PER_S: Final = 125_000_000  # one gigabit a second and host
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What an operator may say about inputs and outputs."""
+    """Add the operator's options for inputs and outputs."""
     parser.add_argument(
         "--inputs-from",
         action="append",
@@ -45,12 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cap(folder: Path) -> int:
-    """How much to keep: YARD_AGENT_CACHE_BYTES, else a fifth of the disk, at most 200 GiB."""
+    """Return the size limit of the store in bytes: YARD_AGENT_CACHE_BYTES, else a fifth of the disk, at most 200
+    GiB."""
     return setting("YARD_AGENT_CACHE_BYTES", min(CAP_BYTES, int(shutil.disk_usage(folder).total * CAP_SHARE)))
 
 
-def door(asked: str | None, server: Server) -> tuple[str, int] | None:
-    """Where to serve: as asked; else on loopback if the control plane is there; else nowhere. Raises ValueError."""
+def serve_address(asked: str | None, server: Server) -> tuple[str, int] | None:
+    """Return the address to serve on: the requested one; else loopback if the control plane is there; else None. Raises
+    ValueError."""
     if asked:
         host, _, port = asked.rpartition(":") if asked.count(":") == 1 else (asked, "", "0")
         if (number := digits(port)) is None or number > 65535:
@@ -61,17 +63,17 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
     return ("127.0.0.1", 0) if is_loopback(urlsplit(server.url).hostname or "") else None
 
 
-def opened(
+def open_staging(
     state: Path, server: Server, options: argparse.Namespace, rights: FileRights, changed: Callable[[], None]
 ) -> Staging:
-    """The staging of a node, serving if it may; it reads what stages leave with ``rights``.
+    """Return the staging of a node, with its server if there is one; outputs of stages are read with ``rights``.
 
     ``changed`` is called on the loop when there is something to report.
     """
     folder = state / "stock"
     folder.mkdir(mode=0o700, exist_ok=True)
     store, keys = ContentStore(folder, cap(state)), Keys()
-    address, url = door(options.serve_peers, server), ""
+    address, url = serve_address(options.serve_peers, server), ""
     peers = None
     if address is not None:
         rate = setting("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S)

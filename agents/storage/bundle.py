@@ -1,4 +1,4 @@
-"""Bundles: a stage's code, fetched once per digest, checked, and unpacked into each run folder by its user."""
+"""Bundles: a stage's code, fetched once per digest, checked, and unpacked into each run folder by the stage's user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agents.storage.last_use import used_now
 
 PATIENCE_S: Final = 3600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Its own modules are loaded before it gives up the rights to read them.
+# Its own modules are imported before it drops the rights to read them.
 _PROGRAM = f"""
 import sys
 sys.path.append(sys.argv[1])
@@ -45,7 +45,8 @@ class BundleCache:
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def fetch(self, sha256: str) -> Path:
-        """The packed bundle on this disk. Blocks; two callers of one digest fetch it once."""
+        """Return the path of the packed bundle on this disk. Blocks; concurrent callers for one digest fetch it
+        once."""
         if not _DIGEST.fullmatch(sha256):
             raise BundleUnusable(f'bundle "{sha256}" is not named by a sha256 in hexadecimal')
         path = self.folder / sha256

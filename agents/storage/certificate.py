@@ -1,7 +1,7 @@
-"""A key and a self-signed certificate for one process of an agent, made without any package, and pinned by its digest.
+"""A key and a self-sign certificate for one agent process, made without any package, and pinned by its digest.
 
-Nobody trusts the certificate for what it says: who dials knows its SHA-256 from the control plane and compares. The key
-pair is one of P-256 (FIPS 186-5, SEC 1); what TLS does with it is OpenSSL's. It is new with every start of the agent.
+The certificate is not verified by a chain: a client knows its SHA-256 from the control plane and compares. The key pair
+is of P-256 (FIPS 186-5, SEC 1); TLS itself is OpenSSL's. It is new with every start of the agent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMMON_NAME: Final = bytes.fromhex("0603550403")
 
 
 def _add(one: Point, two: Point) -> Point:
-    """The sum of two points of the curve; None is the point at infinity."""
+    """Return the sum of two points of the curve; None is the point at infinity."""
     if one is None or two is None:
         return two if one is None else one
     (x1, y1), (x2, y2) = one, two
@@ -49,7 +49,7 @@ def _add(one: Point, two: Point) -> Point:
 
 
 def times(factor: int) -> tuple[int, int]:
-    """The base point, so many times."""
+    """Return the base point multiplied by ``factor``."""
     found: Point = None
     power: Point = _G
     while factor:
@@ -62,7 +62,7 @@ def times(factor: int) -> tuple[int, int]:
 
 
 def _der(tag: int, *content: bytes) -> bytes:
-    """One value of DER (X.690): its tag, its length, and what it holds."""
+    """Encode one value of DER (X.690): its tag, its length, and its content."""
     body = b"".join(content)
     if len(body) < 128:
         return bytes((tag, len(body))) + body
@@ -78,8 +78,8 @@ def _sequence(*content: bytes) -> bytes:
     return _der(0x30, *content)
 
 
-def signed(key: int, content: bytes) -> bytes:
-    """The ECDSA signature of some bytes under a key, with SHA-256."""
+def sign(key: int, content: bytes) -> bytes:
+    """Return the ECDSA signature of some bytes under a key, with SHA-256."""
     digest = int.from_bytes(hashlib.sha256(content).digest(), "big")
     while True:
         once = secrets.randbelow(_N - 1) + 1
@@ -89,13 +89,13 @@ def signed(key: int, content: bytes) -> bytes:
             return _sequence(_integer(r), _integer(s))
 
 
-def made() -> tuple[bytes, bytes]:
-    """A new certificate and its key, both as DER."""
+def generate() -> tuple[bytes, bytes]:
+    """Return a new certificate and its key, both as DER."""
     key = secrets.randbelow(_N - 1) + 1
     x, y = times(key)
     public = _der(0x03, b"\0\x04", x.to_bytes(32, "big"), y.to_bytes(32, "big"))
     name = _sequence(_der(0x31, _sequence(_COMMON_NAME, _der(0x0C, b"switchyard node"))))
-    # It ends with its process; RFC 5280 has this time for what ends at no time that is known.
+    # The certificate is used until its process ends; RFC 5280 defines this date for "no known expiry".
     validity = _sequence(_der(0x17, b"700101000000Z"), _der(0x18, b"99991231235959Z"))
     content = _sequence(
         _der(0xA0, _integer(2)),
@@ -106,7 +106,7 @@ def made() -> tuple[bytes, bytes]:
         name,
         _sequence(_sequence(_EC_KEY, _P256), public),
     )
-    certificate = _sequence(content, _sequence(_ECDSA), _der(0x03, b"\0", signed(key, content)))
+    certificate = _sequence(content, _sequence(_ECDSA), _der(0x03, b"\0", sign(key, content)))
     private = _sequence(_integer(1), _der(0x04, key.to_bytes(32, "big")), _der(0xA0, _P256), _der(0xA1, public))
     return certificate, private
 
@@ -117,8 +117,9 @@ def _pem(kind: str, content: bytes) -> str:
 
 
 def serving(folder: Path) -> tuple[ssl.SSLContext, str]:
-    """What serves TLS under a new certificate, and how that is pinned. The key touches the folder for a moment only."""
-    certificate, key = made()
+    """Return a TLS context with a new certificate, and the certificate's digest. The key is in the folder only
+    briefly."""
+    certificate, key = generate()
     path = folder / f"{secrets.token_hex(8)}.pem"
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -132,14 +133,14 @@ def serving(folder: Path) -> tuple[ssl.SSLContext, str]:
 
 
 class PinnedConnection(http.client.HTTPSConnection):
-    """A connection to exactly the holder of one certificate: nothing is sent before it has shown that it is."""
+    """A connection to exactly the holder of one certificate: nothing is sent before it has proved that."""
 
     def __init__(self, url: str, timeout_s: float = 30.0) -> None:
         parts = urlsplit(url)
         self._pin = parts.fragment.removeprefix(PIN)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # No name and nobody's signature is trusted, but one digest.
+        # Neither a name nor a signature is verified, only the digest.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         super().__init__(parts.hostname or "", parts.port, timeout=timeout_s, context=context)

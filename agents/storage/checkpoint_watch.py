@@ -1,6 +1,6 @@
-"""Watches the checkpoint folder of a part: tells what is complete there, and lets go of what its owner need not keep.
+"""Watches the checkpoint folder of a part: reports complete checkpoints, and deletes those that need not be kept.
 
-What it watches stands in ``watch.json`` of the part's run folder, so a restarted agent goes on where the former was.
+Its state is in ``watch.json`` of the part's run folder, so a restarted agent continues it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from agents.supervisor.saving import WATCHED
 
 PERIOD_S: Final = float(os.environ.get("YARD_AGENT_CHECKPOINTS_S", "10"))
 EMPTY_PERIOD_S: Final = 3 * PERIOD_S
-# A look may take this share of the time at most: folders with very many files are looked at less often.
+# The largest share of time spent on scans: folders with very many files are scanned less often.
 SHARE: Final = 0.05
 REPORTED: Final = 3
 REST_PERIOD_S: Final = 3600.0
 
 
 def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: FileRights = OWN) -> None:
-    """Note what is to be watched, and what is there already, before the part starts. Raises OSError.
+    """Store what to watch, and which checkpoints exist already, before the part starts. Raises OSError.
 
-    ``in_use`` is a folder of this node that is kept for as long as the part runs (see ``agents.tasks.local.expire``).
+    ``in_use`` is a folder of this node that is kept as long as the part runs (see ``agents.tasks.local.expire``).
     """
     if not spec.checkpoint_dir:
         return
@@ -51,7 +51,8 @@ _Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class WatchedFolder(msgspec.Struct, frozen=True):
-    """What :func:`begin` notes: the folder, and what lay there before. ``keep`` is how many are kept (0: all)."""
+    """The state that :func:`begin` stores: the folder, and the checkpoints from before. ``keep`` is how many are kept
+    (0: all)."""
 
     folder: Text = ""
     rank: Small = 0
@@ -67,7 +68,7 @@ _watched = BoundedDecoder[WatchedFolder](WatchedFolder)
 
 
 class CheckpointWatch:
-    """One part's watch. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
+    """The watch of one part. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
 
     def __init__(self, run_folder: str, rights: FileRights = OWN) -> None:
         self._rights = rights
@@ -78,23 +79,23 @@ class CheckpointWatch:
         self._next_at = boottime() + PERIOD_S
         self._looked = False
         self.is_looking = False
-        # More files than are looked at.
+        # Whether there are more files than are scanned.
         self.is_cut = False
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """The newest that this part made and completed."""
+        """Return the newest complete checkpoints of this part."""
         now = boottime()
         return [Checkpoint(step, path, round(max(0.0, now - at), 3)) for step, path, at in self._found]
 
     def is_foreign(self, path: str) -> bool:
-        """Whether a checkpoint that the part told lies outside of its folder: no attempt resumes from there."""
+        """Whether a checkpoint that the part reported is outside its folder: no attempt resumes from there."""
         folder = self._read().folder
         place = os.path.normpath(os.path.join(folder, path))
         return bool(folder) and place != folder and not place.startswith(folder + "/")
 
     def _read(self) -> WatchedFolder:
-        """What :func:`begin` noted, once it has."""
+        """Return the stored state once :func:`begin` has written it."""
         if self._told is None:
             self._told = _watched.find(self._note)
             self._known = set(self._told.known) if self._told is not None else set()
@@ -103,14 +104,15 @@ class CheckpointWatch:
     def is_due(self) -> bool:
         return not self.is_looking and boottime() >= self._next_at
 
-    def is_worth_a_last_look(self) -> bool:
-        """Whether the part ran long enough to have been looked at; what a shorter one saved, its next attempt finds."""
+    def needs_last_scan(self) -> bool:
+        """Whether the part ran long enough to be scanned; checkpoints of a shorter one are found by its next
+        attempt."""
         return self._looked or boottime() >= self._next_at
 
     def look(self) -> bool:
-        """Look at the folder once; true when there is something new to report. Deletes what need not be kept."""
+        """Scan the folder once; return whether there is news to report. Deletes superseded checkpoints."""
         began = time.monotonic()
-        # Whatever goes wrong below: the next look is not at once.
+        # If anything below fails, the next scan is not immediate.
         self._looked, self._next_at = True, boottime() + PERIOD_S
         told = self._read()
         if in_use := told.in_use:
@@ -118,7 +120,7 @@ class CheckpointWatch:
                 os.utime(in_use)
         folder = told.folder
         if not folder or told.rank:
-            # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
+            # Only rank 0 confirms; the other ranks see the same folder, or one without checkpoints.
             self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
             return False
         was_cut = self.is_cut

@@ -1,7 +1,8 @@
-"""Collects what the agent keeps for later and nobody has used for long: bundles, images as files, inputs and outputs.
+"""Garbage collection of the agent's caches: bundles, images as files, inputs and outputs.
 
-Every hour: what is older than its age goes, then the least recently used until the rest fits. What a part uses that has
-a run folder stays, whatever its age. Ages are by a clock that nobody sets: a jump of the host's clock collects nothing.
+Every hour, items over the age limit are removed, then the least recently used until the rest fits. Items used by parts
+with a run folder stay, whatever their age. Ages use a clock that is never set: a jump of the host's clock removes
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from agents.storage.last_use import age_s, used_now
 log = logging.getLogger("switchyard.agent")
 
 EVERY_S: Final = 3600.0
-# Whoever has just asked for a file may not have opened it yet.
+# A file that was just requested may not be open yet.
 FRESH_S: Final = 600.0
 BUNDLE_SHARE: Final = 0.05
 BUNDLE_BYTES: Final = 20 << 30
@@ -33,20 +34,21 @@ DAYS: Final = 30
 
 @dataclass(frozen=True)
 class CacheLimits:
-    """How much is kept of bundles and images, and for how long of all; 0 is no limit of age."""
+    """The size limits of bundles and images, and the age limit of everything; 0 is no limit of age."""
 
     most_bytes: int
     most_age_s: float
 
     @staticmethod
     def of_host(folder: Path) -> CacheLimits:
-        """YARD_AGENT_BUNDLE_BYTES, else a twentieth of the disk and 20 GiB at most; YARD_AGENT_CACHE_DAYS, else 30."""
+        """Return YARD_AGENT_BUNDLE_BYTES, else a twentieth of the disk and 20 GiB at most; YARD_AGENT_CACHE_DAYS, else
+        30."""
         usual = min(BUNDLE_BYTES, int(shutil.disk_usage(folder).total * BUNDLE_SHARE))
         return CacheLimits(setting("YARD_AGENT_BUNDLE_BYTES", usual), setting("YARD_AGENT_CACHE_DAYS", DAYS) * 86_400.0)
 
 
 def collect_files(folder: Path, limits: CacheLimits, used: Collection[str]) -> list[str]:
-    """Remove files of one folder, oldest use first; answers their names. Blocks. ``used`` are names that stay."""
+    """Remove files of one folder, oldest use first; return their names. Blocks. ``used`` are names that stay."""
     kept: list[tuple[float, int, str]] = []
     with os.scandir(folder) as listed:
         for entry in listed:
@@ -66,13 +68,13 @@ def collect_files(folder: Path, limits: CacheLimits, used: Collection[str]) -> l
 
 
 class Collector:
-    """What one node keeps. ``images`` answers the names of files that live parts run from."""
+    """The caches of one node. ``images`` returns the names of files that live parts run from."""
 
     def __init__(self, bundles: Path, store: ContentStore, limits: CacheLimits, images: Callable[[], set[str]]) -> None:
         self.bundles, self.store, self.limits, self.images = bundles, store, limits, images
 
     def collect(self) -> list[str]:
-        """Look once; answers what was removed. Blocks."""
+        """Collect once; return what was removed. Blocks."""
         images = self.images()
         for name in images:
             with contextlib.suppress(OSError):
@@ -83,7 +85,7 @@ class Collector:
         return gone
 
     async def run(self) -> None:
-        """For ever, off the loop."""
+        """Collect for ever, off the loop."""
         while True:
             if gone := await asyncio.to_thread(self.collect):
                 log.info("collected what nobody used for long: %d files and folders", len(gone))

@@ -1,7 +1,7 @@
-"""What lies on a node by digest: files and folders, up to a cap, the least recently used dropped first.
+"""Content-addressed store of a node: files and folders by digest, up to a size limit, evicted by last use.
 
-A *root* is what somebody asked for: one file, or a folder by its manifest. Files are shared between roots. A root that
-a live part uses is pinned and never dropped; a pin is a file of the part's run folder, so it outlives the agent.
+A *root* is what is requested: one file, or a folder by its manifest. Files are shared between roots. A root that a live
+part uses is pinned and never evicted; a pin is a file of the part's run folder, so it survives the agent.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from agents.storage.last_use import age_s, used_now
 from agents.storage.manifest import DIGEST, PIECE, FolderManifest, ManifestEntry, UnfitFile
 from agents.supervisor.small_file import content
 
-# The modification time of what is kept; anything else tells that it was written to.
+# The modification time of stored files; another one shows that the file was written to.
 UNTOUCHED_NS: Final = 1_000_000_000
 KINDS: Final = {b"file": "file", b"tree": "tree", b"part": "part"}
 
 
 class Full(Exception):
-    """There is no room: what is there is in use."""
+    """There is no room: all content is in use."""
 
 
 class ContentStore:
-    """One node's store in one folder. Safe to use from several threads. ``pinned`` names the roots that are in use."""
+    """The store of one node in one folder. Thread-safe. ``pinned`` returns the roots in use."""
 
     def __init__(self, folder: Path, cap_bytes: int, pinned: Callable[[], set[str]] = set) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class ContentStore:
         for draft in (folder / "drafts").iterdir():
             draft.unlink()
 
-    # -- what is there
+    # -- lookup
 
     def path(self, sha256: str) -> Path:
         if not DIGEST.fullmatch(sha256):
@@ -52,14 +52,14 @@ class ContentStore:
         return self.folder / "files" / sha256[:2] / sha256
 
     def has(self, sha256: str) -> bool:
-        """Whether a file is here as it came. A stage with our user could write through its link: then it is not."""
+        """Whether a file is here unchanged. A stage with our user could write through its link, so that is checked."""
         try:
             return self.path(sha256).stat().st_mtime_ns == UNTOUCHED_NS
         except FileNotFoundError:
             return False
 
     def roots(self) -> list[str]:
-        """Digests of the roots of which everything is here, the most recently used first."""
+        """Return digests of the complete roots, most recently used first."""
         return [root for root in self._noted() if self._kind(root) != "part"]
 
     def _noted(self) -> list[str]:
@@ -67,30 +67,30 @@ class ContentStore:
         return [name for _, name in sorted(found, reverse=True)]
 
     def manifest(self, root: str) -> FolderManifest | None:
-        """The manifest of a root that is a folder; None where it is a file, or not here."""
+        """Return the manifest of a root that is a folder; None if it is a file, or not here."""
         if self._kind(root) not in ("tree", "part") or not self.has(root):
             return None
         return manifest.read(self.path(root))
 
     def _kind(self, root: str) -> str:
-        told = content(str(self.folder / "roots" / root)) if DIGEST.fullmatch(root) else None
-        return KINDS.get(told or b"", "")
+        stored = content(str(self.folder / "roots" / root)) if DIGEST.fullmatch(root) else None
+        return KINDS.get(stored or b"", "")
 
     def members(self, root: str) -> set[str]:
-        """Every file that a root consists of, its manifest included; empty where the root is not here."""
+        """Return every file of a root, its manifest included; empty if the root is not here."""
         kind = self._kind(root)
         if not kind:
             return set()
         found = self.manifest(root)
         return {root, *(entry.sha256 for entry in found.files)} if found else {root}
 
-    # -- what comes in
+    # -- storing
 
     def draft(self) -> Path:
         return self.folder / "drafts" / uuid.uuid4().hex
 
     def take(self, draft: Path, sha256: str) -> None:
-        """Keep a file that was written to a draft. Raises UnfitFile, and drops it, where its content is another."""
+        """Store a file that was written to a draft. Raises UnfitFile, and deletes it, if its content does not match."""
         found = manifest.digest_of(regular(str(draft)))
         if found != sha256:
             draft.unlink(missing_ok=True)
@@ -110,13 +110,13 @@ class ContentStore:
         return sha256
 
     def put_file(self, folder: Folder, path: str, sha256: str, size: int) -> None:
-        """Copy a file of which digest and size are known. Raises UnfitFile where it has changed since."""
+        """Copy a file of known digest and size. Raises UnfitFile if it has changed since."""
         if self.has(sha256):
             return
         draft = self.draft()
         try:
             with open(folder.open(path), "rb") as source, draft.open("xb") as copy:
-                # One byte more than there should be tells as much as all of a file that grew.
+                # Reading one byte more than expected suffices to notice that a file grew.
                 left = size + 1
                 while left and (piece := source.read(min(left, PIECE))):
                     copy.write(piece)
@@ -126,7 +126,7 @@ class ContentStore:
             draft.unlink(missing_ok=True)
 
     def put(self, folder: Folder, name: str, found: FolderManifest) -> str:
-        """Keep all files of a manifest of what lies under a name in a folder; answers the root's digest."""
+        """Store all files of a manifest of a file or folder ``name``; return the root's digest."""
         self.make_room(found.size)
         root = found.digest
         above = name.rpartition("/")[0] if found.is_file else name
@@ -138,12 +138,12 @@ class ContentStore:
         return root
 
     def put_folder(self, path: Path, found: FolderManifest) -> str:
-        """:meth:`put`, for a path that only we can change."""
+        """Like :meth:`put`, for a path that only we can change."""
         with Folder(str(path.parent)) as folder:
             return self.put(folder, path.name, found)
 
     def complete(self, root: str, kind: str) -> None:
-        """Note that all of a root is here: of a ``file``, of a ``tree``, or (``part``) of a rank's share of one."""
+        """Record that a root is complete: a ``file``, a ``tree``, or (``part``) a rank's share of one."""
         note = self.folder / "roots" / root
         draft = self.draft()
         draft.write_text(kind)
@@ -151,17 +151,17 @@ class ContentStore:
         draft.rename(note)
 
     def touch(self, root: str) -> None:
-        """Note that a root was used just now."""
+        """Record that a root was used now."""
         if DIGEST.fullmatch(root):
             try:
                 used_now(self.folder / "roots" / root)
             except OSError:
                 pass
 
-    # -- what goes out
+    # -- eviction
 
     def hold(self, root: str) -> _Hold:
-        """A block in which a root is not dropped: it is being fetched or handed out."""
+        """Return a context in which a root is not evicted, because it is being fetched or served."""
         return _Hold(self, root)
 
     def size(self) -> int:
@@ -171,7 +171,7 @@ class ContentStore:
         return (path for part in (self.folder / "files").iterdir() for path in part.iterdir())
 
     def make_room(self, wanted: int) -> None:
-        """Drop least recently used roots until ``wanted`` bytes more fit. Raises Full where they do not."""
+        """Evict least recently used roots until ``wanted`` more bytes fit. Raises Full if they do not."""
         if wanted > self.cap_bytes:
             raise Full(f"it has {wanted} bytes, and this node keeps {self.cap_bytes} at most")
         with self._lock:
@@ -183,7 +183,7 @@ class ContentStore:
                 self.drop(old.pop(0))
 
     def expire(self, most_age_s: float) -> list[str]:
-        """Drop the roots that were last used longer ago, but none that is in use; answers which."""
+        """Remove roots last used longer ago than that, unless in use; return their digests."""
         gone = []
         with self._lock:
             in_use = self.pinned() | set(self._held)
@@ -194,7 +194,7 @@ class ContentStore:
         return gone
 
     def drop(self, root: str) -> None:
-        """Forget a root, and the files that no other root has."""
+        """Remove a root, and the files that no other root has."""
         with self._lock:
             mine = self.members(root)
             (self.folder / "roots" / root).unlink(missing_ok=True)
@@ -202,10 +202,10 @@ class ContentStore:
             for sha256 in mine - kept:
                 self.path(sha256).unlink(missing_ok=True)
 
-    # -- what is handed out
+    # -- use
 
     def lay_out(self, entries: list[ManifestEntry], folder: Path) -> None:
-        """Put files into a folder under their names: links to what is kept where possible, never to be written to."""
+        """Put files into a folder under their names: hard links to stored files if possible, never to be written to."""
         for entry in entries:
             target = folder / entry.path
             target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -217,21 +217,21 @@ class ContentStore:
                 os.link(self.path(sha256), target)
                 return
             except OSError:
-                pass  # another disk, or no links there: a copy it is
+                pass  # another file system, or no links there: copied below
         shutil.copyfile(self.path(sha256), target)
         target.chmod(0o555 if executable else 0o444)
 
 
 class _Hold:
     def __init__(self, store: ContentStore, root: str) -> None:
-        self._stock, self._root = store, root
+        self._store, self._root = store, root
 
     def __enter__(self) -> None:
-        with self._stock._lock:
-            self._stock._held[self._root] = self._stock._held.get(self._root, 0) + 1
+        with self._store._lock:
+            self._store._held[self._root] = self._store._held.get(self._root, 0) + 1
 
     def __exit__(self, *_: object) -> None:
-        with self._stock._lock:
-            self._stock._held[self._root] -= 1
-            if not self._stock._held[self._root]:
-                del self._stock._held[self._root]
+        with self._store._lock:
+            self._store._held[self._root] -= 1
+            if not self._store._held[self._root]:
+                del self._store._held[self._root]

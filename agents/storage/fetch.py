@@ -1,7 +1,7 @@
-"""Fetches what a stage needs onto this node: from nodes that have it, else from its source, each byte checked.
+"""Fetches inputs of stages to this node: from nodes that have them, else from their source, each byte checked.
 
-The control plane says who has what and appoints one node at a time to load a source that nobody has yet; the others
-wait for it and fetch from it, so that many nodes load a source once.
+The control plane tells which nodes have an input, and appoints one node at a time to load a source that no node has
+yet. The others wait and fetch from it, so that each source is loaded once.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ log = logging.getLogger("switchyard.agent")
 PATIENCE_S: Final = 3600.0
 RENEW_S: Final = 15.0
 _TRIES: Final = 3
-# A transfer of less says more of the way there than of its width.
+# Smaller transfers measure latency more than bandwidth.
 TELLING_BYTES: Final = 16 << 20
 MOST_TOLD: Final = 256
 _sources = BoundedDecoder[Sources](Sources)
 
 
 class Unfetched(Unlaunchable):
-    """An input could not be had."""
+    """An input could not be fetched."""
 
 
 class Fetcher:
-    """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read.
+    """Fetches for one node. ``readable`` are the folders from which inputs by path may be read.
 
-    They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
-    ``plain`` lets other hosts send without encryption.
+    They are read with ``rights``, those of the stages' user: what it may not read cannot be an input either. ``plain``
+    allows other hosts to send without encryption.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Fetcher:
         self.server, self.store, self.readable, self.rights = server, store, readable, rights
         self.plain = plain
         self.changed: Callable[[], None] = lambda: None
-        # What came from other nodes since somebody last asked.
-        self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
+        # Transfers from other nodes since they were last reported.
+        self.transfers: deque[Fetched] = deque(maxlen=MOST_TOLD)
         self._locks: dict[str, threading.Lock] = {}
 
     def fetch(self, wanted: Input, rank: int = 0, size: int = 1, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -74,9 +74,9 @@ class Fetcher:
                 raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
 
-    def told(self) -> list[Fetched]:
-        """What came from other nodes since the last call."""
-        return [self.came.popleft() for _ in range(len(self.came))]
+    def take_transfers(self) -> list[Fetched]:
+        """Return the transfers from other nodes since the last call."""
+        return [self.transfers.popleft() for _ in range(len(self.transfers))]
 
     def _fetch(self, wanted: Input, rank: int, size: int, cancelled: Callable[[], bool]) -> None:
         failed: list[str] = []
@@ -84,21 +84,21 @@ class Fetcher:
         while time.monotonic() < deadline:
             if cancelled():
                 raise UnfitFile("it is not wanted any more")
-            told = self._sources(wanted.digest, failed)
-            if told.refused:
-                raise UnfitFile(told.refused)
-            for peer in told.peers:
+            found = self._sources(wanted.digest, failed)
+            if found.refused:
+                raise UnfitFile(found.refused)
+            for peer in found.peers:
                 try:
                     self._from_peer(wanted, peer, rank, size)
                     return
                 except (OSError, http.client.HTTPException, UnfitFile) as error:
                     log.info("input %s did not come from node %s: %s", wanted.name, peer.node, error)
                     failed.append(peer.node)
-            if told.is_appointed:
+            if found.is_appointed:
                 self._from_source(wanted)
                 return
-            if not told.peers:
-                time.sleep(told.wait_s)
+            if not found.peers:
+                time.sleep(found.wait_s)
         raise UnfitFile("no node had it, and none could load its source, for an hour")
 
     def _sources(self, digest: str, failed: list[str]) -> Sources:
@@ -133,7 +133,7 @@ class Fetcher:
         self.store.complete(wanted.digest, "tree" if is_whole else "part")
 
     def _piece(self, peer: Source, root: str, sha256: str, size: int | None) -> None:
-        """One file, gone on with where a lost connection cut it."""
+        """Fetch one file, resumed after a lost connection."""
         if self.store.has(sha256):
             return
         draft = self.store.draft()
@@ -151,7 +151,7 @@ class Fetcher:
             draft.unlink(missing_ok=True)
 
     def download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
-        """Go on with a file where its draft ends. Raises OSError, HTTPException, UnfitFile or Full."""
+        """Fetch the rest of a file after the end of its draft. Raises OSError, HTTPException, UnfitFile or Full."""
         start = draft.stat().st_size if draft.exists() else 0
         connection = self._to(peer)
         path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
@@ -169,16 +169,16 @@ class Fetcher:
             began = time.monotonic()
             with draft.open("ab" if before else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
-                came = file.tell() - before
-            if came >= TELLING_BYTES:
-                self.came.append(Fetched(came, round(time.monotonic() - began, 6)))
+                received = file.tell() - before
+            if received >= TELLING_BYTES:
+                self.transfers.append(Fetched(received, round(time.monotonic() - began, 6)))
             if answer.length:
                 raise http.client.IncompleteRead(b"", answer.length)
         finally:
             connection.close()
 
     def _to(self, peer: Source) -> http.client.HTTPConnection:
-        """A connection to another node, which is encrypted and to that node alone, or does not leave this host."""
+        """Return a connection to another node: encrypted and pinned to that node, or local to this host."""
         parts = urlsplit(peer.url)
         if parts.scheme == "https" and parts.fragment.startswith(PIN):
             return PinnedConnection(peer.url)
@@ -191,18 +191,18 @@ class Fetcher:
     def _from_source(self, wanted: Input) -> None:
         renewed = time.monotonic()
 
-        def go_on() -> None:
+        def renew_appointment() -> None:
             nonlocal renewed
             if time.monotonic() - renewed > RENEW_S:
                 renewed = time.monotonic()
                 self._sources(wanted.digest, [])
 
         if wanted.source.startswith(("https://", "http://")):
-            self._from_url(wanted, go_on)
+            self._from_url(wanted, renew_appointment)
         else:
-            self._from_path(wanted, go_on)
+            self._from_path(wanted, renew_appointment)
 
-    def _from_url(self, wanted: Input, go_on: Callable[[], None]) -> None:
+    def _from_url(self, wanted: Input, renew_appointment: Callable[[], None]) -> None:
         parts = urlsplit(wanted.source)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise UnfitFile("its source is plain HTTP on another host; use https://")
@@ -221,7 +221,7 @@ class Fetcher:
                         raise UnfitFile(
                             f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps"
                         )
-                    go_on()
+                    renew_appointment()
             self.store.take(draft, wanted.digest)
         except UnfitFile as error:
             raise UnfitFile(f"{wanted.source}: {error}") from error
@@ -230,7 +230,7 @@ class Fetcher:
             connection.close()
         self.store.complete(wanted.digest, "file")
 
-    def _from_path(self, wanted: Input, go_on: Callable[[], None]) -> None:
+    def _from_path(self, wanted: Input, renew_appointment: Callable[[], None]) -> None:
         path = Path(wanted.source).resolve()
         above = next((folder for folder in self.readable if path == folder or folder in path.parents), None)
         if above is None:
@@ -248,7 +248,7 @@ class Fetcher:
                 self.store.complete(wanted.digest, "file")
                 return
             found = manifest.of(folder, name)
-            go_on()
+            renew_appointment()
             if found.digest != wanted.digest:
                 raise UnfitFile(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
             self.store.put(folder, name, found)

@@ -1,6 +1,6 @@
-"""When something that is kept was used last: a file's modification time, by a clock that nobody sets.
+"""The last use of cached files: their modification time, by a clock that is never set.
 
-A jump of the host's clock while the agent runs makes nothing older than it is.
+A jump of the host's clock while the agent runs ages nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _BEGAN: Final = time.time() - boottime()
 
 
 def now_s() -> float:
-    """The time as the agent's clock had it at its start, gone on without jumps."""
+    """Return the time of the host's clock at the agent's start, advanced without jumps."""
     return _BEGAN + boottime()
 
 
 def age_s(at: float) -> float:
-    """How long ago a time of a file is, by whichever of both clocks makes it younger: a jump makes nothing old."""
+    """Return the age of a file's time by the clock that makes it younger, so that a jump ages nothing."""
     return min(now_s(), time.time()) - at
 
 
 def used_now(path: Path) -> None:
-    """Note that a file is used just now. Raises OSError."""
+    """Record that a file is used now. Raises OSError."""
     at = int(now_s() * 1e9)
     os.utime(path, ns=(at, at))

@@ -1,7 +1,7 @@
-"""How frameworks lay out checkpoints, and the sign by which each is known to be complete. Pure: a Tree in, Founds out.
+"""Checkpoint layouts of frameworks, and how each is known to be complete. Pure: from a Tree to Founds.
 
-The rule of all of them: a checkpoint is complete by the marker that its writer writes last, or where a framework has
-none, by the structure of its files. What is doubtful is incomplete; what is incomplete is never offered for a resume.
+A checkpoint is complete by the marker that its writer writes last, or if a framework has none, by the structure of its
+files. In doubt it is incomplete, and an incomplete one is never offered for a resume.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DIGITS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One checkpoint. ``lacks`` says what a complete one would have; empty where it is complete.
+    """One checkpoint. ``lacks`` tells what is missing for a complete one; empty if it is complete.
 
-    ``path`` is what it consists of, ``resume`` what its framework takes to resume from it, both from the folder that
-    was looked at; None where the framework itself would resume from another one. ``wins`` is for those that their
-    framework prefers whatever their step.
+    ``path`` is the checkpoint, ``resume`` the path that its framework resumes from, both relative to the scanned
+    folder; None if the framework would resume from another one. ``wins`` marks those that their framework prefers
+    whatever their step.
     """
 
     layout: str
@@ -59,7 +59,8 @@ def _numbered(tree: Tree, folder: str, pattern: str) -> Iterator[tuple[int, str]
 
 
 def hugging_face(tree: Tree, folder: str) -> Iterator[Found]:
-    """``checkpoint-<step>/`` of the Transformers Trainer, DeepSpeed and FSDP too: ``trainer_state.json`` comes late."""
+    """``checkpoint-<step>/`` of the Transformers Trainer, also with DeepSpeed and FSDP: ``trainer_state.json`` is
+    written late."""
     for step, path in _numbered(tree, folder, r"checkpoint-(\d+)"):
         sharded = "latest" in tree.files(path) or any(name.startswith("global_step") for name in tree.folders(path))
         lacks = missing(tree, path, ["trainer_state.json"])
@@ -87,7 +88,7 @@ def _weights_lack(tree: Tree, path: str) -> str:
 
 
 def deepspeed(tree: Tree, folder: str) -> Iterator[Found]:
-    """``global_step<N>/`` with a text file ``latest`` beside it that is written last and names the newest."""
+    """``global_step<N>/`` with a text file ``latest`` beside it, which is written last and names the newest."""
     tags = list(_numbered(tree, folder, r"global_step(\d+)"))
     named = tree.text(join(folder, "latest")) if "latest" in tree.files(folder) else ""
     if tags or named:
@@ -126,7 +127,8 @@ def _megatron_files(tree: Tree, path: str) -> str:
 def _by_tracker(
     tree: Tree, folder: str, layout: str, tags: list[tuple[int, str]], named: str, lacking: Callable[[Tree, str], str]
 ) -> Iterator[Found]:
-    """Those whose newest is named by a file. An older one counts while it has the very files that the named one has."""
+    """Layouts whose newest checkpoint is named by a file. An older one is complete if it has the same files as that
+    one."""
     newest = join(folder, named) if named and tree.has_folder(join(folder, named)) else None
     if newest is not None and newest not in [path for _, path in tags]:
         digits = _DIGITS.findall(named)
@@ -144,10 +146,10 @@ def _shape(tree: Tree, path: str) -> frozenset[str]:
 
 
 def lightning(tree: Tree, folder: str) -> Iterator[Found]:
-    """``epoch=E-step=S.ckpt``, ``last.ckpt``, ``hpc_ckpt_<n>.ckpt``: one archive each, complete when it has its end.
+    """``epoch=E-step=S.ckpt``, ``last.ckpt``, ``hpc_ckpt_<n>.ckpt``: one archive each, complete if its end is there.
 
-    ``last`` and ``hpc_ckpt`` do not tell their step: they count as the newest of their neighbours. Lightning resumes
-    from a ``hpc_ckpt`` whatever else there is.
+    The step of ``last`` and ``hpc_ckpt`` is unknown: they count as the newest of their neighbours. Lightning prefers a
+    ``hpc_ckpt`` to all others.
     """
     names = [name for name in tree.files(folder) if name.endswith(".ckpt")]
     steps = {name: int(match[1]) for name in names if (match := re.search(r"step=(\d+)", name))}
@@ -161,7 +163,7 @@ def lightning(tree: Tree, folder: str) -> Iterator[Found]:
 
 
 def ray(tree: Tree, folder: str) -> Iterator[Found]:
-    """``checkpoint_000012/`` of Ray Train, with its marker or metadata inside, or listed by its manager's snapshot."""
+    """``checkpoint_000012/`` of Ray Train, with its marker or metadata inside, or listed in its manager's snapshot."""
     listed = tree.json(join(folder, "checkpoint_manager_snapshot.json"))
     known = {str(entry.get("checkpoint_dir_name")) for entry in _entries(listed)}
     for index, path in _numbered(tree, folder, r"checkpoint_(\d{6})"):
@@ -181,7 +183,7 @@ def _entries(listed: object) -> list[dict[str, object]]:
 
 
 def accelerate(tree: Tree, folder: str) -> Iterator[Found]:
-    """``checkpoint_<i>/`` or ``step_<i>/`` of Accelerate: the random state of each process is what it saves last."""
+    """``checkpoint_<i>/`` or ``step_<i>/`` of Accelerate: the random state of each process is saved last."""
     folders = [
         (number, path, _accelerate_states(tree.files(path)))
         for number, path in _numbered(tree, folder, r"(?:checkpoint|step|epoch)_(\d+)")
@@ -217,14 +219,14 @@ def _distributed_lacks(tree: Tree, path: str) -> str:
     if not pieces:
         return "it has no .distcp file"
     marked_ns = tree.leaves[join(path, ".metadata")].modified_ns
-    # Written over: the marker is still that of the one before.
+    # Overwritten in place: the marker is still that of the previous checkpoint.
     return next(
         (f"{piece} is newer than .metadata" for piece in pieces if tree.leaves[piece].modified_ns > marked_ns), ""
     )
 
 
 def orbax(tree: Tree, folder: str) -> Iterator[Found]:
-    """``<step>/`` of Orbax: renamed as a whole when done, or with ``commit_success.txt`` where there is no rename."""
+    """``<step>/`` of Orbax: renamed as a whole when done, or with ``commit_success.txt`` without rename."""
     for name in tree.folders(folder):
         match = re.fullmatch(r"(?:[A-Za-z]\w*_)?(\d+)(\.orbax-checkpoint-tmp.*)?", name)
         if not match:
@@ -239,7 +241,8 @@ def orbax(tree: Tree, folder: str) -> Iterator[Found]:
 
 
 def confirmed(tree: Tree, folder: str) -> Iterator[Found]:
-    """What ``switchyard.runtime.checkpoint`` or a script named in ``yard-checkpoint.json``, which appears by rename."""
+    """Checkpoints that ``switchyard.runtime.checkpoint`` or a script named in ``yard-checkpoint.json``, which appears
+    by rename."""
     marker = join(folder, MARKER)
     told = tree.json(marker)
     if not isinstance(told, dict) or not isinstance(told.get("path"), str):
@@ -260,14 +263,14 @@ def confirmed(tree: Tree, folder: str) -> Iterator[Found]:
     yield replace(found, lacks=lacks)
 
 
-# In this order: what an earlier one claims, the later ones do not look into.
+# In this order: folders that an earlier layout recognises are not examined by later ones.
 RECOGNISERS: Final[tuple[Recogniser, ...]] = (
     confirmed, hugging_face, deepspeed, megatron, ray, accelerate, distributed, orbax, lightning,
 )  # fmt: skip
 
 
 def recognise(tree: Tree) -> list[Found]:
-    """Every checkpoint of the folder, complete or not, each once."""
+    """Return every checkpoint of the folder, complete or not, each once."""
     found: dict[str, Found] = {}
     for folder in tree.every_folder():
         if _is_inside(folder, found):

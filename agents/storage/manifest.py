@@ -1,7 +1,8 @@
-"""A file or folder by its content: each file's digest, and one digest of all, under which it is kept and fetched.
+"""Files and folders by content: the digest of each file, and one digest of all, under which they are stored and
+fetched.
 
-The digest of a folder is that of its manifest: a JSON list of paths, sizes and digests in the order of the paths. Two
-folders with the same files have the same digest wherever they lie; a changed file changes it.
+The digest of a folder is that of its manifest: a JSON list of paths, sizes and digests, sorted by path. Two folders
+with the same files have the same digest; a changed file changes it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class UnfitFile(Refusal):
-    """The file or folder cannot be kept by digest."""
+    """The file or folder cannot be stored by digest."""
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One file of a folder; ``path`` is relative, with ``/`` between its steps, and leads nowhere else."""
+    """One file of a folder; ``path`` is relative, with ``/`` as separator, and stays within the folder."""
 
     path: Annotated[str, msgspec.Meta(max_length=4_096)]
     size: Counter
@@ -40,7 +41,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FolderManifest(msgspec.Struct, frozen=True):
-    """What a folder holds, in the order of the paths; or a single file under its own name."""
+    """The files of a folder, sorted by path; or a single file under its own name."""
 
     files: Annotated[list[ManifestEntry], msgspec.Meta(max_length=MAX_FILES)]
     is_file: bool = False
@@ -61,7 +62,7 @@ _manifests = BoundedDecoder[FolderManifest](FolderManifest)
 
 
 def decode(content: bytes) -> FolderManifest:
-    """A manifest from the wire. Raises UnfitFile for one with a path that would leave its folder."""
+    """Decode a received manifest. Raises UnfitFile if a path would leave its folder."""
     try:
         found = _manifests.read(content)
     except Undecodable as error:
@@ -76,7 +77,7 @@ def decode(content: bytes) -> FolderManifest:
 
 
 def read(path: Path) -> FolderManifest:
-    """:func:`decode`, of a file. Raises OSError, and UnfitFile also where it is longer than any manifest."""
+    """Decode the manifest in a file. Raises OSError, and UnfitFile also if it is longer than any manifest."""
     with open(regular(str(path)), "rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -85,7 +86,7 @@ def read(path: Path) -> FolderManifest:
 
 
 def digest_of(descriptor: int) -> str:
-    """The digest of an open file, which is closed."""
+    """Return the digest of an open file, and close it."""
     digest = hashlib.sha256()
     with open(descriptor, "rb") as file:
         while piece := file.read(PIECE):
@@ -94,9 +95,10 @@ def digest_of(descriptor: int) -> str:
 
 
 def of(folder: Folder, name: str, most_bytes: int | None = None) -> FolderManifest:
-    """What lies under a name in a folder: a folder, or a single file as a folder of one. Raises OSError, UnfitFile.
+    """Return the manifest of ``name`` in a folder: a folder, or a single file as a folder of one. Raises OSError,
+    UnfitFile.
 
-    Links are left out: what they lead to may be anybody's. ``most_bytes`` is checked before anything is read.
+    Links are left out, because their targets may belong to others. ``most_bytes`` is checked before anything is read.
     """
     status = folder.status(name)
     if stat.S_ISLNK(status.st_mode):
@@ -127,7 +129,7 @@ def of(folder: Folder, name: str, most_bytes: int | None = None) -> FolderManife
 
 
 def of_path(path: Path) -> FolderManifest:
-    """:func:`of`, for a path that only we can change."""
+    """Like :func:`of`, for a path that only we can change."""
     try:
         with Folder(str(path.parent)) as folder:
             return of(folder, path.name)
@@ -136,5 +138,6 @@ def of_path(path: Path) -> FolderManifest:
 
 
 def share(manifest: FolderManifest, rank: int, size: int) -> list[ManifestEntry]:
-    """The files of one rank of ``size``: every file belongs to exactly one, and their number differs by one at most."""
+    """Return the files of one rank of ``size``: every file belongs to exactly one, and their numbers differ by at most
+    one."""
     return manifest.files[rank :: max(1, size)]

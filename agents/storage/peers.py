@@ -1,7 +1,7 @@
-"""Serves what a node has by digest, over TLS, to other nodes that the control plane sends with a ticket.
+"""Serves stored content by digest, over TLS, to other nodes that the control plane sends with a ticket.
 
-A ticket is an HMAC of the root's digest under a key that this node made, told the control plane, and forgets after a
-while: it opens that root and nothing else, and nobody's clock is compared with anybody's. Digests only, no names.
+A ticket is an HMAC of the root's digest under a key that this node made, sent to the control plane, and replaces after
+a while. It admits to that root only, and needs no comparison of clocks. Requests have digests only, no names.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ VISITORS: Final = 64
 
 
 def ticket(key: str, root: str) -> str:
-    """What opens a root at whoever made the key."""
+    """Return the ticket for a root at the node that made the key."""
     return hmac.new(key.encode(), root.encode(), hashlib.sha256).hexdigest()
 
 
 class Keys:
-    """The key of now and the one before: a ticket lives for one to two lives of a key."""
+    """The current key and the former one, so that a ticket is valid for one to two lifetimes of a key."""
 
     def __init__(self) -> None:
         self.current = secrets.token_hex(32)
@@ -47,19 +47,19 @@ class Keys:
         self._made_at = time.monotonic()
 
     def rotate(self) -> bool:
-        """Make a new key when the current one is old enough; true when it did."""
+        """Make a new key if the current one is old enough; return whether it did."""
         if time.monotonic() - self._made_at < KEY_LIFE_S:
             return False
         self._former, self.current, self._made_at = self.current, secrets.token_hex(32), time.monotonic()
         return True
 
-    def opens(self, given: str, root: str) -> bool:
-        told = given.encode("utf-8", "surrogatepass")
-        return any(hmac.compare_digest(told, ticket(key, root).encode()) for key in (self.current, self._former))
+    def accepts(self, given: str, root: str) -> bool:
+        encoded = given.encode("utf-8", "surrogatepass")
+        return any(hmac.compare_digest(encoded, ticket(key, root).encode()) for key in (self.current, self._former))
 
 
 class Pace:
-    """How fast each other host may fetch: so many bytes a second, with a second's worth at once. 0 is no limit."""
+    """The rate limit of each other host in bytes per second, with a burst of one second. 0 is no limit."""
 
     def __init__(self, bytes_per_s: int) -> None:
         self.bytes_per_s = bytes_per_s
@@ -67,7 +67,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def wait_s(self, host: str, count: int, now: float) -> float:
-        """Take ``count`` bytes of a host's share; answers the seconds to wait before sending them."""
+        """Take ``count`` bytes of a host's share; return the seconds to wait before sending them."""
         if not self.bytes_per_s:
             return 0.0
         with self._lock:
@@ -77,7 +77,7 @@ class Pace:
 
 
 class PeerServer(ThreadingHTTPServer):
-    """One node's door for other nodes: TLS where it is given a context, else plain. ``served`` counts bytes by root."""
+    """The server for other nodes: TLS if it has a context, else plain. ``served`` counts bytes by root."""
 
     daemon_threads = True
     request_queue_size = VISITORS
@@ -90,7 +90,7 @@ class PeerServer(ThreadingHTTPServer):
         bytes_per_s: int,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(address, _Visit)
+        super().__init__(address, _PeerRequest)
         self.context = context
         self._seats = threading.BoundedSemaphore(VISITORS)
         self.store, self.keys, self.pace = store, keys, Pace(bytes_per_s)
@@ -106,7 +106,7 @@ class PeerServer(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: _Request, client_address: _Address) -> None:
-        """A thread for each visitor, as long as there are not too many: one more is sent away unheard."""
+        """Start a thread for each connection, up to a limit; further connections are closed."""
         if not self._seats.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -123,16 +123,16 @@ class PeerServer(ThreadingHTTPServer):
             self._seats.release()
 
     def finish_request(self, request: _Request, client_address: _Address) -> None:
-        """Answer one visitor. What TLS has to say to each other is said here, where only this visitor waits for it."""
+        """Serve one connection. The TLS handshake is done here, where only this client waits for it."""
         if self.context is None or not isinstance(request, socket.socket):
             super().finish_request(request, client_address)
             return
-        request.settimeout(_Visit.timeout)
+        request.settimeout(_PeerRequest.timeout)
         with self.context.wrap_socket(request, server_side=True) as safe:
             super().finish_request(safe, client_address)
 
     def handle_error(self, request: _Request, client_address: _Address) -> None:
-        """A visitor that goes in the middle, or speaks no TLS, is nothing to tell of."""
+        """Log clients that disconnect early or speak no TLS at debug level only."""
         log.debug("a visitor of the peer server was not answered: %s", sys.exc_info()[1])
 
     @property
@@ -140,12 +140,12 @@ class PeerServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
 
-def visit(connection: socket.socket, server: PeerServer, host: str = "127.0.0.1") -> None:
-    """Answer what comes over one connection of another node."""
-    _Visit(connection, (host, 0), server)
+def serve_connection(connection: socket.socket, server: PeerServer, host: str = "127.0.0.1") -> None:
+    """Serve one connection of another node."""
+    _PeerRequest(connection, (host, 0), server)
 
 
-class _Visit(BaseHTTPRequestHandler):
+class _PeerRequest(BaseHTTPRequestHandler):
     server: PeerServer
     protocol_version = "HTTP/1.1"
     timeout = 30
@@ -158,7 +158,7 @@ class _Visit(BaseHTTPRequestHandler):
         if (
             not DIGEST.fullmatch(sha256)
             or not DIGEST.fullmatch(root)
-            or not self.server.keys.opens(words.get("ticket", ""), root)
+            or not self.server.keys.accepts(words.get("ticket", ""), root)
         ):
             self._refuse(404)
         elif not self.server.room.acquire(blocking=False):
@@ -191,7 +191,7 @@ class _Visit(BaseHTTPRequestHandler):
         self.server.store.touch(root)
 
     def _start(self, size: int) -> int:
-        """Where a fetch goes on that was cut before: ``Range: bytes=N-``."""
+        """Return the offset of a resumed request: ``Range: bytes=N-``."""
         unit, _, span = self.headers.get("Range", "").partition("=")
         first = span.removesuffix("-")
         return min(digits(first) or 0, size) if unit == "bytes" and span.endswith("-") else 0
@@ -202,4 +202,4 @@ class _Visit(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: paths carry tickets."""
+        """Log nothing, because paths contain tickets."""

@@ -1,7 +1,8 @@
-"""What the parts of a node read before they start and leave when they end, by digest.
+"""Stages inputs in before parts start, and outputs out when they end, by digest.
 
-Inputs are fetched into the content store and laid out in the part's scratch folder; outputs are taken into it and told
-by digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
+Inputs are fetched into the content store and laid out in the part's scratch folder; outputs are stored in it and
+reported by digest. The content that a part uses is recorded in its run folder, so that neither an eviction nor a
+restart of the agent removes it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ INPUTS: Final = "inputs"
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What a part uses and will leave. Without ``uid`` an agent wrote it that had one user for all stages."""
+    """The content that a part uses, and its outputs. Without ``uid`` it was written by an agent with one user for all
+    stages."""
 
     roots: Annotated[list[Name], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
     outputs: Annotated[list[Text], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
@@ -49,7 +51,7 @@ class Staged(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What a part left, by digest."""
+    """The outputs of a part, by digest."""
 
     outputs: Annotated[list[Output], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
 
@@ -58,7 +60,8 @@ _staged, _left = BoundedDecoder[Staged](Staged), BoundedDecoder[Left](Left)
 
 
 class Staging:
-    """One node's inputs and outputs. What blocks runs in ``pool``: a slow disk or peer must not starve the journal."""
+    """The inputs and outputs of one node. Blocking work runs in ``pool``, so a slow disk or peer does not delay the
+    journal."""
 
     def __init__(
         self,
@@ -82,10 +85,10 @@ class Staging:
         self._news = True
         store.pinned = self.pinned
 
-    # -- what is in use
+    # -- pins
 
     def pinned(self) -> set[str]:
-        """Roots of parts that are about to start or have a run folder still."""
+        """Return the roots of parts that are about to start or still have a run folder."""
         used = set().union(*self._starting.values()) if self._starting else set()
         for note in self.runs.glob(f"*/{NOTE}"):
             used |= set((_staged.find(str(note)) or Staged()).roots)
@@ -94,17 +97,17 @@ class Staging:
     # -- before a part starts
 
     def gather(self, part: str, spec: PartSpec, cancelled: Callable[[], bool]) -> None:
-        """Have here all that a part reads. Blocks. Raises Unfetched; :meth:`settle` must be called either way."""
+        """Fetch all inputs of a part. Blocks. Raises Unfetched; :meth:`settle` must be called in any case."""
         self._starting[part] = {wanted.digest for wanted in spec.inputs}
         for wanted in spec.inputs:
             if not wanted.path:
                 self.fetcher.fetch(wanted, spec.rank, len(spec.nodes), cancelled)
 
     def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str, rights: FileRights) -> None:
-        """Show a part its inputs under ``inputs`` of its scratch folder, and note what it uses and will leave.
+        """Lay out a part's inputs under ``inputs`` of its scratch folder, and record what it uses and its outputs.
 
-        ``shared`` is the folder with the outputs of all stages where the pool shares a disk; they are shown too. What
-        lies there, and what the part leaves, is touched with ``rights``.
+        ``shared`` is the folder with the outputs of all stages if the pool has shared storage; they are linked too.
+        Files there, and the part's outputs, are accessed with ``rights``.
         """
         if spec.inputs:
             folder = scratch / INPUTS
@@ -145,7 +148,7 @@ class Staging:
 
     @staticmethod
     def _link_the_rest(shared: str, folder: Path, rights: FileRights) -> None:
-        """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
+        """Link the outputs of other stages on shared storage by name, beside the inputs by digest."""
         with contextlib.suppress(OSError), Folder(shared, rights) as there:
             for name, _ in there.entries(most=manifest.MAX_FILES):
                 target = folder / name
@@ -153,26 +156,25 @@ class Staging:
                     target.symlink_to(f"{shared}/{name}")
 
     async def gathered(self, part: str, spec: PartSpec, cancelled: Callable[[], bool]) -> None:
-        """:meth:`gather` off the loop."""
+        """Run :meth:`gather` off the loop."""
         await asyncio.get_running_loop().run_in_executor(self.pool, self.gather, part, spec, cancelled)
 
     def settle(self, part: str) -> None:
-        """The part has its run folder, or never will."""
+        """Release the pins of a part that now has its run folder, or will never have one."""
         self._starting.pop(part, None)
 
-    # -- after it ended
+    # -- outputs
 
     @staticmethod
     def leaves_outputs(run_folder: str) -> bool:
-        """Whether the part said that it leaves something by digest."""
+        """Whether the part has outputs by digest."""
         return bool((_staged.find(f"{run_folder}/{NOTE}") or Staged()).outputs)
 
     def keep_outputs(self, run_folder: str) -> list[Output]:
-        """Take what a part that completed has left. Blocks. Raises UnfitFile with a sentence where something is
-        missing."""
+        """Store the outputs of a completed part. Blocks. Raises UnfitFile with a sentence if something is missing."""
         told = _staged.find(f"{run_folder}/{NOTE}") or Staged()
         found: list[Output] = []
-        # A note of before names nobody: then it was the one user of all stages.
+        # A record of an old agent names no user: then there was one user for all stages.
         rights = FileRights(told.uid, told.gid) if told.uid is not None else self.fetcher.rights
         for name in told.outputs:
             try:
@@ -187,7 +189,7 @@ class Staging:
         return found
 
     def _keep(self, output_dir: str, name: str, is_shared: bool, rights: FileRights) -> FolderManifest:
-        """Tell one output by digest, and take it into the content store where its pool shares no disk."""
+        """Return one output by digest, stored in the content store unless its pool has shared storage."""
         try:
             with Folder(output_dir, rights) as folder:
                 what = manifest.of(folder, name, None if is_shared else self.store.cap_bytes)
@@ -198,25 +200,25 @@ class Staging:
             raise UnfitFile(f"nothing lies at {output_dir}/{name}") from None
 
     async def left_by(self, run_folder: str) -> list[Output]:
-        """:meth:`keep_outputs` off the loop."""
+        """Run :meth:`keep_outputs` off the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, self.keep_outputs, run_folder)
 
     @staticmethod
     def left(run_folder: str) -> list[Output]:
-        """What :meth:`keep_outputs` found before the agent was started again."""
+        """Return what :meth:`keep_outputs` found before the agent was restarted."""
         return (_left.find(f"{run_folder}/{LEFT}") or Left()).outputs
 
-    # -- ahead of time
+    # -- prefetching
 
     def want(self, inputs: list[Input]) -> None:
-        """What stages planned for this node will read; a later word replaces the former."""
+        """Set the inputs of stages planned for this node; replaces the former ones."""
         wanted = {each.digest: each for each in inputs if not each.path}
         if wanted.keys() != self._wanted.keys():
             self._wanted = wanted
             self._stirred.set()
 
     async def run(self) -> None:
-        """For ever: fetch ahead what is wanted, one at a time, and give it up when it is not wanted any more."""
+        """Prefetch wanted inputs for ever, one at a time, and cancel one that is no longer wanted."""
         loop = asyncio.get_running_loop()
         while True:
             for wanted in list(self._wanted.values()):
@@ -233,16 +235,16 @@ class Staging:
     def _fetch_ahead(self, wanted: Input) -> None:
         self.fetcher.fetch(wanted, cancelled=lambda: wanted.digest not in self._wanted)
 
-    # -- what the control plane is told
+    # -- reports
 
     def changed(self) -> None:
-        """There is something to report. May be called from any thread."""
+        """Note that there is something to report. May be called from any thread."""
         self._news = True
         with contextlib.suppress(RuntimeError):  # the agent ends
             self._loop.call_soon_threadsafe(self._told)
 
     def kept(self, whole: bool) -> Kept | None:
-        """What is kept here, where it changed since the last call, or whole."""
+        """Return the stored roots if they changed since the last call, or if ``whole``."""
         if not (self._news or whole):
             return None
         self._news = False
@@ -257,7 +259,7 @@ class Staging:
 
 
 def _place(folder: Path, name: str) -> Path:
-    """Where an input of this name is shown. Raises Unfetched for a name that leads anywhere else."""
+    """Return the path of an input of this name. Raises Unfetched for a name that leads out of the folder."""
     try:
         steps = beneath.steps(name)
     except OSError:

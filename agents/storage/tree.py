@@ -1,6 +1,6 @@
-"""A folder as one look found it: files by relative path, with the few bytes of them that a reader asks for.
+"""One scan of a folder: files by relative path, and the few bytes of them that a reader asks for.
 
-Standard library only. Links are not followed and not listed: a job that writes the folder cannot lead the look astray.
+Standard library only. Links are not followed and not listed, so a job that writes the folder cannot misdirect the scan.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ MAX_TEXT: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One file. ``modified_ns`` is by the clock of whoever keeps the file, and is only compared with its neighbours."""
+    """One file. ``modified_ns`` is by the clock of the file system, and is compared with its neighbours only."""
 
     size: int
     modified_ns: int = 0
 
 
 class Tree:
-    """Files by path relative to the folder, with ``/`` between the steps; ``""`` is the folder itself.
+    """Files by path relative to the folder, with ``/`` as separator; ``""`` is the folder itself.
 
-    ``is_cut`` tells that there is more than was looked at.
+    ``is_cut`` tells that there is more than was scanned.
 
-    ``read(path, offset, length)`` answers bytes of a file, fewer at its end; it raises OSError when the file is gone.
+    ``read(path, offset, length)`` returns bytes of a file, fewer at its end; it raises OSError if the file is gone.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Tree:
         return self._folders[path]
 
     def folders(self, path: str = "") -> list[str]:
-        """Names of the folders in a folder that hold at least one file somewhere below."""
+        """Return the names of the subfolders with at least one file somewhere below."""
         return sorted(self._folders.get(path, (set(), set()))[0])
 
     def files(self, path: str = "") -> list[str]:
@@ -64,7 +64,7 @@ class Tree:
         return path in self._folders
 
     def below(self, path: str) -> list[str]:
-        """Every file of a folder and of the folders in it, by its path from the top."""
+        """Return every file below a folder, by its path from the top."""
         if not path:
             return list(self.leaves)
         found: list[str] = []
@@ -77,11 +77,11 @@ class Tree:
         return found
 
     def every_folder(self) -> list[str]:
-        """All folders, each before what is in it."""
+        """Return all folders, each before its subfolders."""
         return sorted(self._folders, key=lambda path: (path.count("/") + bool(path), path))
 
     def bytes(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes of a file; none where it is gone or cannot be read."""
+        """Return bytes of a file; empty if it is gone or cannot be read."""
         try:
             return self._read(path, offset, length)
         except OSError:
@@ -91,7 +91,7 @@ class Tree:
         return self.bytes(path, 0, 4096).decode(errors="replace").strip()
 
     def json(self, path: str) -> Any:
-        """The content of a JSON file; None where it is missing, torn or too long."""
+        """Return the content of a JSON file; None if it is missing, truncated or too long."""
         leaf = self.leaves.get(path)
         if leaf is None or leaf.size > MAX_TEXT:
             return None
@@ -111,7 +111,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def look(root: str, rights: FileRights = OWN) -> Tree:
-    """The folder as it is now; an empty one where there is none. At most MAX_FILES files, MAX_DEPTH folders deep."""
+    """Scan a folder; empty if there is none. At most MAX_FILES files, MAX_DEPTH folders deep."""
 
     def read(path: str, offset: int, length: int) -> bytes:
         with Folder(root, rights) as folder:

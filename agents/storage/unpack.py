@@ -34,12 +34,12 @@ Steps = tuple[str, ...]
 
 
 class UnpackRefused(Exception):
-    """The bundle holds what is not unpacked; the text says what."""
+    """The bundle has an entry that is not unpacked; the text names it."""
 
 
 def steps_of(name: str) -> Steps:
-    """The steps of a path from the folder; a leading slash does not count. Raises UnpackRefused for one that
-    leads out."""
+    """Return the steps of a path from the folder; a leading slash is ignored. Raises UnpackRefused for one that leads
+    out."""
     found = tuple(step for step in name.split("/") if step not in ("", "."))
     if ".." in found:
         raise UnpackRefused(f"{name[:200]!r} would lie outside of the folder")
@@ -51,7 +51,7 @@ def steps_of(name: str) -> Steps:
 
 
 class Unpacking:
-    """The folder open at ``top``, and what was put there so far."""
+    """The folder open at ``top``, and the entries created there so far."""
 
     def __init__(self, top: int) -> None:
         self.top = top
@@ -60,7 +60,7 @@ class Unpacking:
         self.links: dict[Steps, str] = {}
 
     def take(self, archive: tarfile.TarFile) -> None:
-        """Unpack every entry. Raises UnpackRefused, or OSError; what was written before stays."""
+        """Unpack every entry. Raises UnpackRefused, or OSError; entries written before stay."""
         for count, entry in enumerate(archive):
             if count >= MOST_ENTRIES:
                 raise UnpackRefused(f"it holds more than {MOST_ENTRIES:,} entries")
@@ -84,7 +84,7 @@ class Unpacking:
             raise UnpackRefused(f"{entry.name[:200]!r} is neither a file, a folder nor a link")
 
     def _folder(self, steps: Steps, mode: int = 0o755) -> int:
-        """A handle of a folder, which is made where it is missing, as is what leads to it."""
+        """Return a handle of a folder, which is created if missing, with its parents."""
         here = os.dup(self.top)
         try:
             for step in steps:
@@ -100,7 +100,7 @@ class Unpacking:
         return here
 
     def _place(self, steps: Steps) -> int:
-        """A handle of the folder in which something is to be put; a file of that name there gives way."""
+        """Return a handle of the folder for an entry; an existing file of the entry's name is replaced."""
         folder = self._folder(steps[:-1])
         try:
             os.unlink(steps[-1], dir_fd=folder)
@@ -128,7 +128,7 @@ class Unpacking:
             while piece := content.read(_PIECE):
                 sink.write(piece)
             sink.flush()
-            # Always readable by its owner; nothing is writable by others, nothing changes who runs it.
+            # Always readable by its owner, never writable by others, never setuid or setgid.
             os.fchmod(file, (entry.mode & 0o755) | 0o600)
             if math.isfinite(entry.mtime) and 0 <= entry.mtime < _MAX_TIME:
                 os.utime(file, (entry.mtime, entry.mtime))
@@ -164,8 +164,8 @@ class Unpacking:
             os.close(folder)
 
     def _checked(self, name: str, start: Steps, target: str) -> str:
-        """The target, made of the steps that were looked at. Raises UnpackRefused where the link leads out: it may go
-        up through real folders only, never from behind a link."""
+        """Return the target, made of the checked steps. Raises UnpackRefused if the link leads out: it may go up
+        through real folders only, never from behind a link."""
         here, beyond_link = list(start), False
         taken = [step for step in target.split("/") if step not in ("", ".")]
         for step in taken:
@@ -180,7 +180,8 @@ class Unpacking:
 
 
 def main(folder: int, uid: str, gid: str) -> int:
-    """Become the user, read the bundle from standard input and unpack it; standard output says in JSON what failed."""
+    """Become the user, read the bundle from standard input and unpack it; errors are printed to standard output as
+    JSON."""
     try:
         if uid:
             drop(int(uid), int(gid), [])

@@ -1,4 +1,4 @@
-"""Tells from a file's own structure whether it was written to its end: zip archives, safetensors, pickles, JSON."""
+"""Checks by a file's own structure whether it is complete: zip archives, safetensors, pickles, JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\..+)")
 
 
 def is_zip(tree: Tree, path: str) -> bool:
-    """Whether the archive has its last record, and that leads to its directory. What torch.save writes is one."""
+    """Whether the archive has its end record, and that points to its directory. torch.save writes such archives."""
     leaf = tree.leaves.get(path)
     if leaf is None or leaf.size < _END.size:
         return False
@@ -34,7 +34,7 @@ def is_zip(tree: Tree, path: str) -> bool:
 
 
 def is_safetensors(tree: Tree, path: str) -> bool:
-    """Whether the file is as long as its header says: eight bytes of length, a JSON header, then the tensors."""
+    """Whether the file is as long as its header tells: eight bytes of length, a JSON header, then the tensors."""
     leaf = tree.leaves.get(path)
     head = tree.bytes(path, 0, 8)
     if leaf is None or len(head) < 8:
@@ -51,7 +51,7 @@ def is_safetensors(tree: Tree, path: str) -> bool:
 
 
 def is_whole(tree: Tree, path: str) -> bool:
-    """Whether nothing about the file says that it was cut; one whose kind tells nothing must only not be empty."""
+    """Whether the file is not visibly truncated; a file of an unknown kind must only not be empty."""
     leaf = tree.leaves.get(path)
     if leaf is None or leaf.size == 0:
         return False
@@ -68,7 +68,7 @@ def is_whole(tree: Tree, path: str) -> bool:
 
 
 def missing(tree: Tree, folder: str, names: Iterable[str]) -> str:
-    """The first of the files that is missing or cut, as a clause; empty where all are whole."""
+    """Return the first of the files that is missing or truncated, as a clause; empty if all are complete."""
     for name in names:
         if join(folder, name) not in tree.leaves:
             return f"{name} is missing"
@@ -78,7 +78,7 @@ def missing(tree: Tree, folder: str, names: Iterable[str]) -> str:
 
 
 def shards_missing(tree: Tree, folder: str) -> str:
-    """What is missing of weights in many files, by their index and by their own names (``model-00001-of-00003``)."""
+    """Return what is missing of sharded weights, by their index and by their own names (``model-00001-of-00003``)."""
     sets: set[tuple[str, str, str]] = set()
     for name in tree.files(folder):
         if name.endswith(".index.json"):
@@ -92,7 +92,7 @@ def shards_missing(tree: Tree, folder: str) -> str:
             stem, _, count, suffix = match.groups()
             sets.add((stem, count, suffix))
     for stem, count, suffix in sorted(sets):
-        # Made as they are looked for: a name may claim to be one of very many.
+        # Generated lazily: a name may claim to be one of very many.
         if lack := missing(tree, folder, (f"{stem}-{i + 1:05d}-of-{count}{suffix}" for i in range(int(count)))):
             return lack
     return ""

@@ -45,7 +45,7 @@ class ForkServer:
         reason."""
         rest = b""
         while True:
-            # In this order: whoever has just become idle may take what has just been asked for.
+            # In this order, so that a process that just became idle may take the order that just arrived.
             news = self.poll.poll(IDLE_S * 1000 if len(self.idle) > SPARE else None)
             for source, event in sorted(news, key=lambda found: found[0] == self.agent):
                 if source == self.idle_reader:
@@ -96,7 +96,7 @@ class ForkServer:
             _become_shim(folder, reader, self.idle_writer)
         os.close(reader)
         self.orders[pid], self.pids[writer] = writer, pid
-        # Nothing is asked but to be told when the reader is gone, and with it the shim.
+        # Watches only for the end of the reader, and with it of the shim.
         self.poll.register(writer, 0)
 
     def _forget(self, writer: int) -> None:

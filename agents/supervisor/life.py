@@ -18,7 +18,7 @@ from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
-from agents.supervisor.record import GUEST, read_whole, stop_told, substate, tell, write_whole
+from agents.supervisor.record import GUEST, read_whole, stop_order, substate, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.secret_file import forget
 from agents.supervisor.stream import OutputStream
@@ -37,7 +37,7 @@ REMOVAL_TRIES = 3
 class Life:
     """One part under the supervision of its shim.
 
-    ``who`` is what the record, open at ``record``, already tells of the shim; ``wake`` is where its signals arrive.
+    ``who`` is the shim's entry in the record, open at ``record``; ``wake`` is the pipe for its signals.
     """
 
     def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
@@ -202,7 +202,7 @@ class Life:
                 next_tick = now + self._tick(now)
             for source, _ in poll.poll(max(0.0, next_tick - now) * 1000 + 1):
                 if source == self.wake:
-                    if self._hear():
+                    if self._read_signals():
                         next_tick = self.memory_at = 0.0
                 elif source == self.word:
                     if not self._listen():
@@ -218,15 +218,15 @@ class Life:
         if not self.is_command:
             self.status, self.ended_at = None, self.began_at
 
-    def _hear(self) -> bool:
+    def _read_signals(self) -> bool:
         """Read the signals that arrived; return True if one of them is not merely the end of a process."""
-        heard = b""
+        numbers = b""
         try:
             while piece := os.read(self.wake, 512):
-                heard += piece
+                numbers += piece
         except BlockingIOError:
             pass
-        return any(number != signal.SIGCHLD for number in heard)
+        return any(number != signal.SIGCHLD for number in numbers)
 
     def _reap(self) -> bool:
         """Reap ended processes; return True if none is left.
@@ -252,7 +252,7 @@ class Life:
     def _tick(self, now: float) -> float:
         """Check stop, time limit, lease and memory; return the seconds until the next check."""
         self._look_for_stop()
-        self._look_for_guest()
+        self._start_session()
         pause = STOP_TICK_S
         limit = self.order.get("time_limit_s")
         if limit is not None:
@@ -269,7 +269,7 @@ class Life:
                 pause = min(pause, max(0.01, self.kill_at - now) if now < self.kill_at else 0.1)
         return pause
 
-    def _look_for_guest(self) -> None:
+    def _start_session(self) -> None:
         """Start the program of an interactive session that the agent requests.
 
         It belongs to the part from its start, so it is counted, limited and ended with the part.
@@ -335,7 +335,7 @@ class Life:
     def _look_for_stop(self) -> None:
         if self.host_goes_down:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
-        if wanted := stop_told(self.folder):
+        if wanted := stop_order(self.folder):
             grace_s = number(wanted.get("grace_s"), self._grace_s())
             self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 
@@ -357,7 +357,7 @@ class Life:
         if not self.main:
             return
         if self.word is not None:
-            # Nothing of the command runs yet: there is nobody to ask.
+            # Nothing of the command runs yet that could be asked to stop.
             self._tell(stopping=why)
             self._kill()
             return
@@ -437,7 +437,7 @@ class Life:
                 write_whole(f"{self.folder}/exit.json", end, sync=True)
                 break
             except OSError:
-                # A full disk passes. Where the folder itself is gone, nobody is left who would read how it ended.
+                # A full disk is temporary. If the folder is gone, nobody will read the end.
                 if not os.path.isdir(self.folder):
                     break
                 time.sleep(1.0)

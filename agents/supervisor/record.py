@@ -14,7 +14,7 @@ from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads
 from agents.supervisor.small_file import content
 
-# What the agent asks the shim of a part to start beside its command.
+# The agent's request to a part's shim to start another program beside its command.
 GUEST = "guest.json"
 
 
@@ -28,7 +28,7 @@ def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) ->
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         if mode & 0o077:
-            # Whatever this process's umask says, others may read what is meant for them.
+            # Independent of this process's umask, because others may read files that are meant for them.
             os.fchmod(descriptor, mode)
         write_all(descriptor, dumps(told).encode())
         if sync:
@@ -77,7 +77,7 @@ def tell_stop(folder: str, grace_s: float, why: str, save: bool) -> None:
         os.rename(draft, f"{folder}/stop")
 
 
-def stop_told(folder: str) -> dict | None:  # type: ignore[type-arg]
+def stop_order(folder: str) -> dict | None:  # type: ignore[type-arg]
     """Return what :func:`tell_stop` wrote last; None if it wrote nothing."""
     if told := read_whole(f"{folder}/stop.json"):
         return told

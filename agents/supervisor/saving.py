@@ -15,10 +15,11 @@ _MAX_FILES = 50_000
 
 
 class Saving:
-    """Whether files of a folder are being written. Made when a stage is asked to stop, asked when its grace is over.
+    """Detects whether files of a folder are being written. Created when a stage is asked to stop, used when its grace
+    is over.
 
-    Only changes seen between two looks count, so nobody's clock is compared with anybody's. A child looks, and nobody
-    waits for it: a disk that does not answer holds up neither a stop nor the end of a lease.
+    Only changes between two scans count, so clocks are not compared. A child process scans and is not waited for: a
+    disk that does not answer delays neither a stop nor the end of a lease.
     """
 
     def __init__(self, folder: str, rights: FileRights = OWN) -> None:
@@ -32,9 +33,9 @@ class Saving:
         self._look()
 
     def is_under_way(self) -> bool:
-        """True while the folder goes on changing, and for QUIET_S after the last change that was seen.
+        """Whether the folder is changing, until QUIET_S after the last observed change.
 
-        True also while a look is not back yet, for QUIET_S: after that the folder is one that nobody can write either.
+        Also while a scan is not finished, for QUIET_S: after that the folder cannot be written either.
         """
         if not self.folder:
             return False
@@ -46,13 +47,13 @@ class Saving:
         return self._changed_at is not None and time.monotonic() - self._changed_at < QUIET_S
 
     def close(self) -> None:
-        """Have nobody look any more."""
+        """Stop scanning."""
         if self._answer is not None and not self._take():
             os.close(self._answer)
             os.kill(self.looker, signal.SIGKILL)
 
     def _look(self) -> None:
-        """Send a child to look. Where the host starts no more processes, nothing is seen to change."""
+        """Start a child that scans. If the host starts no more processes, no change is observed."""
         if not self.folder:
             return
         reader, writer = os.pipe()
@@ -72,7 +73,7 @@ class Saving:
         self._answer, self._began_at = reader, time.monotonic()
 
     def _take(self) -> bool:
-        """Take the answer of the child, if it is there."""
+        """Take the result of the child, if it is there."""
         assert self._answer is not None, "somebody looks"
         try:
             seen = os.read(self._answer, 200)
@@ -87,9 +88,10 @@ class Saving:
 
 
 def signature(folder: str, rights: FileRights = OWN) -> tuple[int, int, int]:
-    """How many files there are below a folder, their bytes together, and when the newest was written. Follows no link.
+    """Return how many files there are below a folder, their total bytes, and when the newest was written. Follows no
+    link.
 
-    Looks at 50,000 files at most, twelve folders deep; zeros where there is no folder.
+    Scans 50,000 files at most, twelve folders deep; zeros if there is no folder.
     """
     count = size = newest_ns = 0
     if not folder:

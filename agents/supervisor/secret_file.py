@@ -14,7 +14,7 @@ from agents.isolation.beneath import FOLDER
 from agents.isolation.beneath import remove as remove_all
 from agents.supervisor.record import read_whole, write_all, write_whole
 
-# Where in its run folder a part has the secrets that it gets as files.
+# The subfolder of a part's run folder for secrets that it gets as files.
 GIVEN = "secrets"
 IN_MEMORY = ("tmpfs", "ramfs")
 _TRIES = 8
@@ -37,14 +37,15 @@ def is_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
         return False
     where = os.path.realpath(path)
     over = [(place, kind) for place, kind in found if (where + "/").startswith(place.rstrip("/") + "/")]
-    # The longest, and of those at one place the last, is what is seen there.
+    # The longest mount point, and of equal ones the last, is the effective one.
     return bool(over) and max(reversed(over), key=lambda one: len(one[0]))[1] in IN_MEMORY
 
 
 def folder(state: str) -> str:
-    """Have the folder of the agent with this state folder. Without memory to keep it in it lies in the state folder.
+    """Return the secret folder of the agent with this state folder, created if missing; without a tmpfs it is in the
+    state folder.
 
-    Another user of the host may have taken the name, which nobody can hold against them: then it has another.
+    If another user of the host has taken the name, another name is used.
     """
     top, name = base() or state, f"switchyard-{os.geteuid()}-{crc32(os.fsencode(os.path.abspath(state))):08x}"
     for number in range(_TRIES):
@@ -60,29 +61,29 @@ def folder(state: str) -> str:
     raise OSError(errno.EEXIST, "others have taken every name for it", path)
 
 
-def leave(state: str, name: str, told: "dict | str") -> str:  # type: ignore[type-arg]
+def leave(state: str, name: str, content: "dict | str") -> str:  # type: ignore[type-arg]
     """Write an object, or a text, for the process that starts a part; return its path. Raises OSError."""
     while True:
         path = f"{folder(state)}/{name}"
         try:
-            if isinstance(told, str):
+            if isinstance(content, str):
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
                 try:
-                    write_all(descriptor, told.encode())
+                    write_all(descriptor, content.encode())
                 finally:
                     os.close(descriptor)
             else:
-                write_whole(path, told)
+                write_whole(path, content)
             return path
         except FileNotFoundError:
-            continue  # the last file was taken just now, and the folder with it
+            continue  # the last file was just removed, and its folder too
 
 
 def take(path: str) -> dict | None:  # type: ignore[type-arg]
     """Read and remove the file; return None if it does not exist any more."""
-    told = read_whole(path)
+    content = read_whole(path)
     remove(path)
-    return told
+    return content
 
 
 def remove(path: str) -> None:

@@ -57,15 +57,15 @@ class SessionProcess:
     def begin(self) -> str:
         """Start the command; return a sentence if that is not possible."""
         signal.set_wakeup_fd(self.wake_writer, warn_on_full_buffer=False)
-        # Heard, not ignored: what a process ignores its command would ignore too.
+        # Caught, not ignored: the command would inherit ignored signals.
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, _hear)
+            signal.signal(number, _do_nothing)
         given, out, err, mine = self._terminal() if self.order.get("tty") else self._pipes()
         word_reader, word_writer = os.pipe()
         me = os.getpid()
         self.main = os.fork()
         if self.main == 0:
-            _let_it_go_first()
+            _prefer_as_oom_victim()
             run_command(self.order, 0.0, out, err, word_writer, me, given)
         for descriptor in {given, out, err, word_writer}:
             os.close(descriptor)
@@ -81,7 +81,8 @@ class SessionProcess:
         self.terminal, theirs = os.openpty()
         self.resize(self.order.get("rows", 24), self.order.get("columns", 80))
         if self.order.get("uid") is not None:
-            # Programs open the terminal again by its name; an agent without the right to say so has none that can.
+            # Programs open the terminal again by its name, which an agent without the right to change owners cannot
+            # allow.
             try:
                 os.fchown(theirs, self.order["uid"], -1)
             except PermissionError:
@@ -161,7 +162,7 @@ class SessionProcess:
                 wrote = os.write(self.input, self.unwritten[:_PIECE])
             except BlockingIOError:
                 return
-            except OSError:  # the command closed its input; what is written on is nobody's
+            except OSError:  # the command closed its input; further input is dropped
                 wrote = len(self.unwritten)
                 self.is_input_over = True
             del self.unwritten[:wrote]
@@ -251,7 +252,7 @@ class SessionProcess:
         if not self.is_alone:
             code, number = exit_of(self.status) if self.status is not None else (None, signal.SIGKILL)
             self.send(END, dumps({"code": code, "signal": number}).encode())
-            # However slowly it is read: who has had enough hangs up.
+            # Blocking, however slowly it is read: the other side may close the connection.
             self.link.setblocking(True)
             try:
                 self.link.sendall(self.unsent)
@@ -266,11 +267,11 @@ class SessionProcess:
         return [pid for pid in found - {os.getpid()} if procfs.start_time(pid) is not None]
 
 
-def _hear(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     """Signal handler without effect: that a signal came is read from the wake pipe."""
 
 
-def _let_it_go_first() -> None:
+def _prefer_as_oom_victim() -> None:
     """Make the kernel choose the interactive command first when the host runs out of memory, like the part's own."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:

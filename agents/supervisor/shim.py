@@ -36,9 +36,9 @@ class Shim:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._note_shutdown)
-        # Heard, not ignored: what a process ignores its command would ignore too, what it hears is reset by exec.
-        for number in _HEARD:
-            signal.signal(number, _hear)
+        # Caught, not ignored: the command would inherit ignored signals, while handlers are reset by exec.
+        for number in _CAUGHT:
+            signal.signal(number, _do_nothing)
 
     def _note_shutdown(self, *_: object) -> None:
         if self.life is None:
@@ -53,7 +53,7 @@ class Shim:
             return
         record, order = claimed
         if secrets := order.get("secret_file"):
-            # Taken now: what is in it is on no disk, and after this in no file at all.
+            # Read now: its content is on no disk, and from now on in no file.
             told = take(secrets)
             order = {**order, "secrets": (told or {}).get("mask", ()), "is_incomplete": told is None}
             order["env"] = {**order["env"], **(told or {}).get("env", {})}
@@ -62,7 +62,7 @@ class Shim:
         self.life = None
 
 
-_HEARD = (
+_CAUGHT = (
     signal.SIGCHLD,
     signal.SIGUSR1,
     signal.SIGINT,
@@ -73,8 +73,8 @@ _HEARD = (
 )
 
 
-def _hear(*_: object) -> None:
-    """Nothing: that a signal came is read from the wake pipe."""
+def _do_nothing(*_: object) -> None:
+    """Do nothing: arrived signals are read from the wake pipe."""
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from agents.masking import Mask
 CHUNK = 65536
 # How long a command may write as fast as it likes, in seconds of its pace.
 BURST_S = 8
-# Where agent and job are one user, a job may have put something else there: a link, or a pipe that nobody reads.
+# If agent and job are one user, a job may have put something else there: a link, or a pipe without a reader.
 _SINK = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -79,7 +79,7 @@ class OutputStream:
         return f"\n[switchyard: {self.dropped} bytes dropped here: {why}]\n".encode()
 
     def _take(self, content: bytes) -> None:
-        """Drop what is too much or too fast, and mask the rest."""
+        """Drop what exceeds the limits, and mask the rest."""
         if self.capped:
             self.dropped += len(content)
             return

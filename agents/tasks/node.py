@@ -368,7 +368,7 @@ class NodeTasks:
             return
         if why := self.lacks(wanted.spec):
             raise Unlaunchable(why)
-        given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
+        given = self.instances.with_instances(wanted.spec) if self.instances is not None else wanted.spec
         shared, places = wanted.spec.input_dir, PartPaths(Path(part.intent.folder))
         rights = self._rights(part.intent)
         spec = self._decided(wanted.part, given, places, rights)
@@ -436,7 +436,7 @@ class NodeTasks:
     def _see(self, part: StartedPart) -> None:
         seen: Sighting = self.executor.look(part.intent)
         if seen.exit is not None:
-            looks = part.watch.is_worth_a_last_look() or Staging.leaves_outputs(part.intent.folder)
+            looks = part.watch.needs_last_scan() or Staging.leaves_outputs(part.intent.folder)
             is_due = self.health is not None and self.health.is_due(part.intent.folder)
             if looks or is_due or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
                 part.is_busy = True

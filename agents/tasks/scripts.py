@@ -55,7 +55,7 @@ def run(path: Path, env: Mapping[str, str], timeout_s: float) -> str:
     except (OSError, ValueError) as error:
         return _line(str(error))
     try:
-        said = _heard(process, time.monotonic() + timeout_s)
+        said = _read_output(process, time.monotonic() + timeout_s)
     finally:
         # Processes that it left behind belong to it.
         try:
@@ -73,7 +73,7 @@ def run(path: Path, env: Mapping[str, str], timeout_s: float) -> str:
     return f"{_line(said)} ({ended})" if said.strip() else ended
 
 
-def _heard(process: subprocess.Popen[bytes], deadline: float) -> str | None:
+def _read_output(process: subprocess.Popen[bytes], deadline: float) -> str | None:
     """Return the beginning of its output, up to its end; None if it did not end by the deadline."""
     heard = b""
     assert process.stdout is not None, "it was asked for"

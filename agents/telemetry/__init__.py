@@ -1,1 +1,1 @@
-"""What is measured of the host, its devices and its tasks, and how it is sent."""
+"""Measurements of the host, its devices and its tasks, and their transmission."""

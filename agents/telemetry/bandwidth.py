@@ -1,6 +1,6 @@
-"""Measures bandwidth when somebody asks: between two hosts, between NUMA nodes, of a folder. Bounded in size and time.
+"""Measures bandwidth on request: between two hosts, between NUMA nodes, of a folder. Bounded in size and time.
 
-Nothing of it runs by itself. The listening side takes one connection, from whoever knows its key, and ends.
+Nothing of it runs by itself. The listening side accepts one connection, from a client that knows its key, and ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY_BYTES = 32
 
 
 def listen(host: str, port: int, say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Take the bytes of one ``send`` and answer how many came and how fast. Raises OSError when nobody comes."""
+    """Receive the bytes of one ``send`` and return how many came and how fast. Raises OSError if no client connects."""
     key = secrets.token_hex(KEY_BYTES // 2)
     with socket.create_server((host, port)) as server:
         server.settimeout(WAIT_S)
@@ -38,15 +38,15 @@ def listen(host: str, port: int, say: Callable[[dict[str, Any]], None]) -> dict[
             connection, address = server.accept()
             with connection:
                 connection.settimeout(MOST_S)
-                if not _knows(connection, key):
+                if not _has_key(connection, key):
                     continue
                 told = _sink(connection)
                 connection.sendall(json.dumps(told).encode())
                 return {"from": address[0], **told}
 
 
-def _knows(connection: socket.socket, key: str) -> bool:
-    """Whether the other side begins with the key; a stranger that hangs up or stays silent ends nothing here."""
+def _has_key(connection: socket.socket, key: str) -> bool:
+    """Whether the client begins with the key; one that does not is ignored."""
     try:
         return hmac.compare_digest(_exactly(connection, KEY_BYTES), key.encode())
     except OSError:
@@ -74,14 +74,14 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def send(host: str, port: int, key: str, most_bytes: int = 1 << 30, most_s: float = 5.0) -> dict[str, Any]:
-    """Send to a ``listen`` until a bound is reached; answers what the other side measured. Raises OSError."""
+    """Send to a ``listen`` until a bound is reached; return what the other side measured. Raises OSError."""
     most_bytes, most_s = min(most_bytes, MOST_BYTES), min(most_s, MOST_S)
     with socket.create_connection((host, port), timeout=MOST_S) as connection:
         try:
             answer = _pour(connection, key, most_bytes, most_s)
         except TimeoutError:
             raise
-        except OSError:  # which one depends on how far the other side's goodbye had come
+        except OSError:  # the kind depends on when the other side closed the connection
             answer = b""
     if not answer:
         raise OSError("the other side closed the line: is the key right?")
@@ -100,7 +100,7 @@ def _pour(connection: socket.socket, key: str, most_bytes: int, most_s: float) -
 
 
 def between_numa_nodes(root: Path = Path("/"), most_s: float = 0.3) -> list[dict[str, Any]]:
-    """Copies from the memory of each NUMA node by a core of each; runs on one core at a time, a moment per pair."""
+    """Measure copies from the memory of each NUMA node by a core of each; uses one core at a time, briefly per pair."""
     allowed = os.sched_getaffinity(0)
     nodes: dict[int, int] = {}
     for folder in sorted((root / "sys/devices/system/node").glob("node[0-9]*")):
@@ -167,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what was measured as JSON. Exit codes: 0 measured, 1 not possible, 2 wrong usage."""
+    """Print the measurements as JSON. Exit codes: 0 measured, 1 not possible, 2 wrong usage."""
     options = parser().parse_args(arguments)
 
     def say(found: Any) -> None:

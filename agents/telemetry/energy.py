@@ -1,8 +1,7 @@
-"""What the devices of a part drew while it held them, by the share that it held.
+"""The energy of the devices of a part, by the share that it held.
 
-Where the hardware counts its energy, the difference of two readings is what was drawn between them, however far they
-lie apart; else it is watts over time. A kind of device of which nobody tells either is absent from the answer: unknown
-is not 0.
+If the hardware counts its energy, the difference of two readings is used, however far they are apart; else watts are
+integrated over time. A kind of device with neither is absent from the result: unknown is not 0.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from agents.decode import BoundedDecoder
 from agents.protocol import ByKind, Device, DeviceClaim, DeviceSample, Name, Number
 from agents.supervisor.record import write_whole
 
-# Over a longer silence nobody knows what was drawn unless it was counted; it is left out, and the span tells so.
+# Over a longer silence the energy is unknown unless it was counted; the gap is left out of the measured time.
 LONGEST_GAP_S = 10.0
 SAVE_EVERY_S = 10.0
-# No device draws more. A counter that says so was set anew, by its driver or because it is full.
+# No device draws more. A larger difference shows that the counter was reset or has overflowed.
 MOST_WATTS = 20_000.0
 
 
 class _Reading(NamedTuple):
-    """What one device told at a time: its watts, and its counter where it has one."""
+    """One reading of a device: its watts, and its counter if it has one."""
 
     at: float
     power_w: float | None
@@ -33,7 +32,7 @@ class _Reading(NamedTuple):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What is kept of an account in the part's run folder."""
+    """The account that is stored in the part's run folder."""
 
     joules: ByKind = msgspec.field(default_factory=dict)
     unknown: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
@@ -41,8 +40,8 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """In the same file, the time and joules of each device's own counter as last read. Read apart: where these are
-    broken, the rest counts all the same."""
+    """In the same file, the last time and joules of each device's own counter. Decoded separately: if these are
+    invalid, the rest is still used."""
 
     counters: Annotated[dict[Name, tuple[Number, Number]], msgspec.Meta(max_length=256)] = msgspec.field(
         default_factory=dict
@@ -55,7 +54,7 @@ _saved = BoundedDecoder[Saved](Saved)
 
 @dataclass
 class _Account:
-    """One part: joules by kind so far, and the last reading of each of its devices."""
+    """The account of one part: joules by kind so far, and the last reading of each of its devices."""
 
     file: str
     joules: dict[str, float] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class EnergyMeter:
         parts: Mapping[str, tuple[str, list[DeviceClaim]]],
         now: float,
     ) -> None:
-        """Add what was drawn until now. ``parts`` maps each live part to its run folder and its claims."""
+        """Add the energy until now. ``parts`` maps each live part to its run folder and its claims."""
         told = {sample.uuid: _Reading(now - sample.age_s, sample.power_w, sample.energy_j) for sample in samples}
         for part, (folder, claims) in parts.items():
             account = self._account(part, folder)
@@ -102,7 +101,7 @@ class EnergyMeter:
         last: Mapping[str, _Reading],
         now: _Reading | None,
     ) -> bool:
-        """Add what one device drew since the ``last`` readings; false where that is not known."""
+        """Add the energy of one device since the ``last`` readings; return False if it is unknown."""
         if now is None:
             return True
         if device is None or (now.power_w is None and now.energy_j is None):
@@ -118,7 +117,7 @@ class EnergyMeter:
         return drawn is not None
 
     def _account(self, part: str, folder: str) -> _Account:
-        """The part's account; after a restart of the agent it goes on from what was saved."""
+        """Return the part's account; after a restart of the agent it continues from the stored one."""
         if part not in self._accounts:
             account = _Account(f"{folder}/energy.json")
             saved = _saved.find(account.file) or Saved()
@@ -135,7 +134,7 @@ class EnergyMeter:
             "joules": account.joules,
             "unknown": sorted(account.unknown),
             "measured_s": account.measured_s,
-            # The clock is the machine's and goes on while no agent runs; so does the counter.
+            # The clock is the machine's, and continues while no agent runs; so does the counter.
             "counters": {
                 uuid: [one.at, one.energy_j] for uuid, one in account.seen.items() if one.energy_j is not None
             },
@@ -146,25 +145,25 @@ class EnergyMeter:
             return  # the part has gone, or the disk is full: the account in memory goes on
 
     def joules(self, part: str) -> dict[str, float]:
-        """What a part drew so far, by kind of device; only kinds all of whose devices tell their watts."""
+        """Return the energy of a part so far, by kind of device; only kinds all of whose devices measure power."""
         account = self._accounts.get(part)
         if account is None:
             return {}
         return {kind: round(drawn, 1) for kind, drawn in account.joules.items() if kind not in account.unknown}
 
     def measured_s(self, part: str) -> float:
-        """For how long of its life the part was measured."""
+        """Return for how many seconds of its life the part was measured."""
         account = self._accounts.get(part)
         return round(account.measured_s, 3) if account is not None else 0.0
 
     def forget(self, live: Iterable[str]) -> None:
-        """Drop the accounts of parts that are no more."""
+        """Drop the accounts of parts that have ended."""
         kept = set(live)
         self._accounts = {part: account for part, account in self._accounts.items() if part in kept}
 
 
 def _drawn(since: _Reading, now: _Reading) -> float | None:
-    """The joules between two readings; None where nobody knows."""
+    """Return the joules between two readings; None if unknown."""
     span_s = now.at - since.at
     if since.energy_j is not None and now.energy_j is not None:
         counted = now.energy_j - since.energy_j

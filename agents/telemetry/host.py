@@ -1,4 +1,4 @@
-"""What a host is and has: the inventory of a report, gathered from the probes off the loop."""
+"""The inventory of a host for reports, gathered from the probes off the loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def address_towards(url: str) -> str:
-    """The address of this host as others on the way to the control plane see it."""
+    """Return the address of this host on the route to the control plane."""
     host = urlsplit(url).hostname or "127.0.0.1"
     try:
         family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
@@ -58,7 +58,8 @@ def _system() -> str:
 
 
 class WatchedProbe:
-    """One probe with what it last told. Once it is not prompt it has a thread of its own: others do not wait for it."""
+    """One probe with its last results. A probe that is not prompt has a thread of its own, so that others do not wait
+    for it."""
 
     def __init__(self, name: str, probe: Probe) -> None:
         self.probe = probe
@@ -75,11 +76,11 @@ class WatchedProbe:
         self._claimed: frozenset[str] = frozenset()
 
     def look(self) -> None:
-        """Begin to discover, unless it is still busy."""
+        """Start a discovery, unless the probe is still busy."""
         self._begin(lambda: ("devices", self.probe.discover()))
 
     def sample(self, claims: list[DeviceClaim], at_once: bool = False) -> None:
-        """Begin to sample, where there is something and it is time, somebody waits for it, or a device is held anew."""
+        """Start a sample, if there are devices and it is due, requested at once, or a device is newly held."""
         now = time.monotonic()
         claimed = frozenset(claim.uuid for claim in claims) & {device.uuid for device in self.devices}
         at_once = at_once or not claimed <= self._claimed
@@ -91,7 +92,7 @@ class WatchedProbe:
     def _begin(self, work: Callable[[], tuple[str, Any]]) -> bool:
         if self._worker is None:
             if self.probe.prompt:
-                self._hear(work())
+                self._take(work())
                 return True
             self._worker = Worker(f"probe {self._name}")
         if not self._worker.is_idle:
@@ -99,17 +100,17 @@ class WatchedProbe:
         self._worker.ask(work)
         return True
 
-    def hear(self, until: float) -> bool:
-        """Take what became ready, waiting no longer than ``until``; true when the devices may have changed."""
+    def poll(self, until: float) -> bool:
+        """Take the result if it is ready before ``until``; return whether the devices may have changed."""
         if self._worker is None:
             return True
-        told = self._worker.take(max(0.0, until - time.monotonic()))
-        if told is not None:
-            self._hear(told)
-        return told is not None and told[0] == "devices"
+        taken = self._worker.take(max(0.0, until - time.monotonic()))
+        if taken is not None:
+            self._take(taken)
+        return taken is not None and taken[0] == "devices"
 
-    def _hear(self, told: tuple[str, Any]) -> None:
-        what, found = told
+    def _take(self, taken: tuple[str, Any]) -> None:
+        what, found = taken
         if what == "devices":
             self.devices = found
         else:
@@ -118,7 +119,7 @@ class WatchedProbe:
         self.errors, self.notes, self.is_restless = self.probe.errors(), self.probe.notes(), self.probe.news()
 
     def fresh(self) -> list[DeviceSample]:
-        """What was sampled since the last call, with its age."""
+        """Return the samples since the last call, with their ages."""
         taken, self.samples = self.samples, []
         age_s = round(time.monotonic() - self._samples_at, 3)
         return [msgspec.structs.replace(sample, age_s=age_s) for sample in taken] if age_s > 0.05 else taken
@@ -130,7 +131,7 @@ class WatchedProbe:
 
 
 class HostView:
-    """One node's probes and what they last told. ``look`` and ``sample`` block a little and run off the loop."""
+    """One node's probes and their last results. ``look`` and ``sample`` block briefly and run off the loop."""
 
     def __init__(
         self,
@@ -157,13 +158,13 @@ class HostView:
         self._interfaces: list[Interface] = []
         self._disks: list[Disk] = []
         self._file_systems: list[FileSystem] = []
-        self.is_changed = False  # whether the last sample brought the end of a look that took long
+        self.is_changed = False  # whether the last sample completed a slow discovery that changed the inventory
         self._watched = [WatchedProbe(module, probe) for module, probe in probes.items()]
 
     def look(self, patience_s: float = LOOK_PATIENCE_S) -> bool:
-        """Discover devices again; true when the inventory differs from the one before.
+        """Discover devices again; return whether the inventory changed.
 
-        A probe that does not answer in time keeps what it told before; what it finds comes with a later call.
+        A probe that does not answer in time keeps its last result; the new one is taken by a later call.
         """
         until = time.monotonic() + patience_s
         for watched in self._watched:
@@ -173,33 +174,33 @@ class HostView:
             self._file_systems = self.machine.file_systems()
         if self.engine is not None:
             self.engine.look(min(patience_s, PATIENCE_S))
-        return self._hear(until)
+        return self._poll_probes(until)
 
     def sample(
         self, claims: list[DeviceClaim], patience_s: float = SAMPLE_PATIENCE_S, at_once: Collection[str] = ()
     ) -> list[DeviceSample]:
-        """What was measured since the last call; a probe that needs longer tells it with a later one.
+        """Return the samples since the last call; a slow probe's come with a later one.
 
-        The devices ``at_once`` (uuids) are measured now, however short ago they were.
+        The devices ``at_once`` (uuids) are sampled now, even if they were sampled shortly before.
         """
         until = time.monotonic() + patience_s
         for watched in self._watched:
             watched.sample(claims, any(device.uuid in at_once for device in watched.devices))
-        has_news = self.engine is not None and self.engine.hear()
-        self.is_changed = self._hear(until) or (has_news and self._take_stock())
+        has_news = self.engine is not None and self.engine.poll()
+        self.is_changed = self._poll_probes(until) or (has_news and self._update_inventory())
         return [sample for watched in self._watched for sample in watched.fresh()]
 
     def sample_host(self) -> HostSample | None:
-        """Measure the host itself; its devices are measured by ``sample``. A simulated one has nothing to measure."""
+        """Measure the host itself; its devices are measured by ``sample``. A simulated one is not measured."""
         if self.machine is not None:
             self.host_sample = self.machine.sample(self._file_systems)
         return self.host_sample
 
-    def _hear(self, until: float) -> bool:
-        looked = [watched.hear(until) for watched in self._watched]
-        return self._take_stock() if any(looked) else False
+    def _poll_probes(self, until: float) -> bool:
+        looked = [watched.poll(until) for watched in self._watched]
+        return self._update_inventory() if any(looked) else False
 
-    def _take_stock(self) -> bool:
+    def _update_inventory(self) -> bool:
         devices = with_addresses([device for watched in self._watched for device in watched.devices])
         cpu = [device for device in devices if device.kind == "cpu"]
         cores = sum(device.capacity_milli for device in cpu) // 1000 if self.simulated else os.cpu_count() or 1
@@ -229,25 +230,25 @@ class HostView:
 
     @property
     def is_restless(self) -> bool:
-        """Whether a probe saw something that its last look did not tell."""
+        """Whether a probe saw something that its last discovery did not report."""
         return any(watched.is_restless for watched in self._watched)
 
     def memory_by_process(self) -> dict[str, dict[int, int]]:
-        """By device and pid, the bytes in use as of its last sample, of devices of which that is told."""
+        """Return the bytes in use by device and pid as of the last sample, for devices that report that."""
         return {uuid: used for watched in self._watched for uuid, used in watched.used.items()}
 
     def device(self, uuid: str) -> Device | None:
-        """A device of this host as the last look found it."""
+        """Return a device of this host as of the last discovery."""
         known = self.inventory.devices if self.inventory else []
         return next((device for device in known if device.uuid == uuid), None)
 
     def memory_of(self, uuid: str) -> int:
-        """The memory of a device of this host in bytes; 0 where it is not known."""
+        """Return the memory of a device of this host in bytes; 0 if unknown."""
         device = self.device(uuid)
         return device.memory_bytes if device else 0
 
     def address_of(self, uuid: str) -> str | None:
-        """The PCI address of a device of this host; None where it is not known."""
+        """Return the PCI address of a device of this host; None if unknown."""
         device = self.device(uuid)
         return device.pci if device else None
 

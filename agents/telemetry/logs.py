@@ -1,4 +1,5 @@
-"""Ships the parts' output by offset; the file on this host is the truth until the control plane has committed it."""
+"""Ships the output of parts by offset; the file on this host is authoritative until the control plane has committed
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _receipts = BoundedDecoder[LogReceipt](LogReceipt, packed=True)
 
 @dataclass
 class ShippedStream:
-    """How far one stream has been shipped. ``is_known`` is false until the server told what it holds."""
+    """How far one stream has been shipped. ``is_known`` is false until the server told how much it has."""
 
     committed: int = 0
     is_known: bool = False
@@ -41,7 +42,7 @@ class ShippedStream:
 
 
 class LogShipper:
-    """One node's logs. Many parts travel in one batch, in turn, so that a flood of one holds up no other."""
+    """The logs of one node. Each batch has chunks of many parts in turn, so that a flood from one delays no other."""
 
     def __init__(self, node: NodeTasks, server: Server) -> None:
         self.node = node
@@ -53,7 +54,7 @@ class LogShipper:
         node.shipped = self.shipped
 
     def shipped(self, name: str) -> bool:
-        """Tells whether nothing of the part is left to ship; afterwards its bookkeeping is dropped."""
+        """Whether nothing of the part is left to ship; its state is then dropped."""
         part = self.node.parts.get(name)
         if part is None:
             return True
@@ -68,7 +69,7 @@ class LogShipper:
         return True
 
     async def run(self) -> None:
-        """For ever: ship what is new; after an error again, with growing pauses."""
+        """Ship new output for ever; after an error again, with growing pauses."""
         pause = LIVE_PERIOD_S
         while True:
             try:
@@ -90,7 +91,7 @@ class LogShipper:
             await within(self.wake, wait)
 
     async def _round(self) -> bool:
-        """Ship one batch; true when there is more at once."""
+        """Ship one batch; return whether there is more."""
         chunks = self._collect()
         if not chunks:
             return False
@@ -110,7 +111,7 @@ class LogShipper:
         return moved
 
     def _collect(self) -> list[LogChunk]:
-        """What fits into one batch: of each stream a chunk in turn, and again of those that have more."""
+        """Return what fits into one batch: a chunk of each stream in turn, and again of those that have more."""
         behind = self._behind()
         self._turn = (self._turn + 1) % max(1, len(behind))
         behind = behind[self._turn :] + behind[: self._turn]
@@ -130,7 +131,7 @@ class LogShipper:
         return chunks
 
     def _behind(self) -> list[tuple[StartedPart, str, int, int]]:
-        """The streams with something to ship: where to go on, and the size until which to."""
+        """Return the streams with something to ship: the offset to continue at, and the size until which to ship."""
         found = []
         for name, part in self.node.parts.items():
             sizes = part.log_sizes()
@@ -140,7 +141,7 @@ class LogShipper:
                     continue
                 stream = self.streams.setdefault((name, part.intent.rank, kind), ShippedStream())
                 if not stream.is_refused and (not stream.is_known or stream.committed < size):
-                    # A long stream of which nothing is known is asked about first, with an empty chunk.
+                    # The offset of a long stream is requested first, with an empty chunk.
                     is_asked = not stream.is_known and size > CHUNK_BYTES
                     found.append((part, kind, stream.committed, stream.committed if is_asked else size))
         return found
@@ -150,7 +151,7 @@ class LogShipper:
         intent = part.intent
         data = b""
         if room > 0:
-            with contextlib.suppress(OSError):  # one that is gone holds up no other
+            with contextlib.suppress(OSError):  # a missing file must not delay the others
                 descriptor = regular(f"{intent.folder}/{intent.rank}.{kind}")
                 try:
                     data = os.pread(descriptor, room, offset)

@@ -1,6 +1,6 @@
-"""The rest of a host beside its devices: network interfaces, disks, file systems, and what its tasks wait for.
+"""A host beside its devices: network interfaces, disks, file systems, and pressure.
 
-All of it is read from files of the kernel. A file system of another host is named but never asked: it may hang.
+All of it is read from files of the kernel. A remote file system is named but never queried, because that may hang.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from agents.protocol import Disk, FileSystem, HostSample, Interface
 _SECTOR_BYTES = 512
 _REMOTE = ("nfs", "nfs4", "cifs", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "fuse.sshfs", "fuse.s3fs")
 _PASSING = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
-# From here on people should look: shares of the last ten seconds in which all tasks stood still, and of free space.
+# Thresholds for a note: the share of the last ten seconds in which all tasks were stalled, and of free space.
 STALLED = {"memory": 20.0, "io": 60.0}
 NEARLY_FULL = 0.03
 
 
 class Machine:
-    """Looks below ``root``."""
+    """Reads the files below ``root``."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -32,10 +32,10 @@ class Machine:
         except (OSError, UnicodeDecodeError):
             return ""
 
-    # -- what there is
+    # -- inventory
 
     def interfaces(self) -> list[Interface]:
-        """The network interfaces that are hardware, with the speed of their link."""
+        """Return the network interfaces that are hardware, with the speed of their link."""
         found = []
         for folder in sorted((self.root / "sys/class/net").glob("*")):
             if not (folder / "device").exists():
@@ -51,7 +51,7 @@ class Machine:
         return found
 
     def disks(self) -> list[Disk]:
-        """The block devices that are hardware."""
+        """Return the block devices that are hardware."""
         found = []
         for folder in sorted((self.root / "sys/block").glob("*")):
             sectors = self._text(folder / "size")
@@ -68,7 +68,7 @@ class Machine:
         return found
 
     def file_systems(self) -> list[FileSystem]:
-        """Where files can be kept: local ones with their size, those of other hosts without."""
+        """Return the file systems for files: local ones with their size, remote ones without."""
         found: dict[str, FileSystem] = {}
         for line in self._text("proc/self/mounts").splitlines():
             device, mount, kind, *_ = (*line.split(), "", "", "")
@@ -80,17 +80,17 @@ class Machine:
         return sorted(found.values(), key=lambda each: each.mount)
 
     def _space(self, mount: str) -> tuple[int, int] | None:
-        """Size, and what an ordinary user may still write."""
+        """Return the size, and the space that an ordinary user may still write."""
         try:
             told = os.statvfs(self.root / mount.lstrip("/"))
         except OSError:
             return None
         return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
 
-    # -- how it is
+    # -- measurements
 
     def sample(self, file_systems: list[FileSystem]) -> HostSample:
-        """Counters since the host started, and what is true now."""
+        """Return counters since the host started, and present values."""
         return HostSample(
             pressure=self._pressure(),
             received_bytes=self._net(0),
@@ -106,14 +106,15 @@ class Machine:
         )
 
     def _queue(self) -> float | None:
-        """Tasks per core that ran or waited to run in the last minute; None where the kernel does not tell it."""
+        """Return tasks per core that ran or waited to run in the last minute; None if the kernel does not report it."""
         tasks = self._text("proc/loadavg").partition(" ")[0]
         cores = self._text("proc/stat").count("\ncpu")
         is_told = tasks.replace(".", "", 1).isdecimal() and cores
         return round(float(tasks) / cores, 3) if is_told else None
 
     def _pressure(self) -> dict[str, float]:
-        """Per cent of the last ten seconds in which some (or all) tasks waited: ``{"memory_full": 3.1}``."""
+        """Return per cent of the last ten seconds in which some (or all) tasks were stalled: ``{"memory_full":
+        3.1}``."""
         found = {}
         for resource in ("cpu", "io", "memory"):
             for line in self._text(f"proc/pressure/{resource}").splitlines():
@@ -138,13 +139,13 @@ class Machine:
             fields = line.split()
             if len(fields) <= 3 + column or fields[2].startswith(_PASSING):
                 continue
-            if (self.root / "sys/block" / fields[2]).exists():  # a disk, and no partition of one
+            if (self.root / "sys/block" / fields[2]).exists():  # a disk, not a partition
                 found[fields[2]] = int(fields[3 + column]) * _SECTOR_BYTES
         return found
 
     @staticmethod
     def notes(sample: HostSample, file_systems: list[FileSystem]) -> list[NoteText]:
-        """Notes on what people should look at; coarse, so that they do not change every second."""
+        """Return notes on problems for people; coarse, so that they do not change every second."""
         found = [
             NoteText(clause("Stalled", resource=resource, percent=int(share // 10 * 10)))
             for resource, limit in STALLED.items()

@@ -1,4 +1,4 @@
-"""Samples devices and parts every second, and sends what was measured in batches; what cannot be sent is dropped."""
+"""Samples devices and parts every second, and sends the samples in batches; what cannot be sent is dropped."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ HOST_EVERY_S = 10.0
 LOOK_AGAIN_S = 60.0
 LOOK_NOW_PATIENCE_S = 0.5
 MOST_KEPT = 4096
-# Ends that a broken device may have caused.
+# Causes that a broken device may have produced.
 BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
-# Ends after which there is nothing to give back: nothing ran, or a reboot has cleared all devices.
+# Causes after which memory is not checked: nothing ran, or a reboot has cleared all devices.
 NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT", "NODE_UNFIT"})
 AGAIN_S = 0.2
-# From being told to end for using too much of a device to being ended.
+# The grace period between the warning about device memory and the end of the part.
 END_GRACE_S = 5.0
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Meter:
-    """One node's telemetry; it also looks for devices again from time to time, and at once when one seems changed.
+    """The telemetry of one node; it also discovers devices again periodically, and at once if one seems changed.
 
     Devices are sampled every second while anything runs or any of them could be lost, and sent in batches; at rest only
-    the newest samples are sent, seldom.
+    the newest samples are sent, rarely.
     """
 
     def __init__(self, node: NodeTasks, view: HostView, link: ServerConnection, server: Server) -> None:
@@ -75,7 +75,7 @@ class Meter:
         self._parts: deque[tuple[float, PartSample]] = deque(maxlen=MOST_KEPT)
 
     async def run(self) -> None:
-        """For ever."""
+        """Sample for ever."""
         looked_at = sent_at = time.monotonic()
         host_at = 0.0
         while True:
@@ -95,7 +95,7 @@ class Meter:
                 await self._send(host, newest_only=not live)
 
     async def _pause(self) -> None:
-        """Wait for the next sample: a second where it matters, else a long while that a start cuts short."""
+        """Wait for the next sample: a second while it matters, else longer, until a start interrupts."""
         rest_until = time.monotonic() + REST_PERIOD_S * random.uniform(0.9, 1.1)
         await asyncio.sleep(self.node.timers.telemetry_s * random.uniform(0.95, 1.05))
         if self.view.has_accelerators:
@@ -104,7 +104,7 @@ class Meter:
             await asyncio.sleep(1.0)
 
     async def _sample(self, at_once: Collection[str] = ()) -> None:
-        """Measure what is due, and the devices ``at_once``; one at a time, for the probes are."""
+        """Sample what is due, and the devices ``at_once``; one sample at a time, as the probes require."""
         async with self._sampling:
             await self._sample_all(at_once)
 
@@ -118,11 +118,11 @@ class Meter:
             self.node.changed.set()
         changed = self.view.is_changed
         if self.view.is_restless:
-            # A fault seen while sampling changes a device's health, which only a look tells.
+            # A fault seen while sampling changes a device's health, which only a discovery reports.
             changed = await asyncio.to_thread(self.view.look, LOOK_NOW_PATIENCE_S) or changed
         self._told_faults = self.view.conditions(False).device_errors
         if changed or faults != seen.device_errors or faults != self._told_faults:
-            # A fault that came and went leaves the inventory as it was, but the server has marked the device meanwhile.
+            # A transient fault leaves the inventory as it was, but the server has marked the device meanwhile.
             self.link.inventory_changed()
         now = time.monotonic()
         unreturned = self.returns.quarantined()
@@ -134,14 +134,14 @@ class Meter:
             known = {device.uuid: device for device in inventory.devices} if inventory else {}
             self.energy.note(devices, known, parts, now)
             self.memory.note(devices, self._foreign(), parts, now)
-            self._hold_to_memory(now)
+            self._enforce_memory(now)
         self.energy.forget(parts)
         self.memory.forget(parts)
         self._kept.extend((now, sample) for sample in devices)
         self._parts.extend((now, sample) for sample in self._part_samples(now))
 
-    def _hold_to_memory(self, now: float) -> None:
-        """Warn parts that use more memory of a shared device than they were given, and end those that go on."""
+    def _enforce_memory(self, now: float) -> None:
+        """Warn parts that use more memory of a shared device than their share, and end those that continue."""
         live = {part.intent.part: part for part in self.node.live if part.pid}
         held = {name: part.intent.devices for name, part in live.items()}
         over, to_end = self.caps.judge(
@@ -161,7 +161,7 @@ class Meter:
                 self.node.end(live[name], END_GRACE_S, cap.WHY)
 
     async def _released(self, part: StartedPart, end: Exit) -> Exit:
-        """The end of a part with what became of its devices' memory; it waits while they do not give it back."""
+        """Return the end of a part with the memory left on its devices; waits while they do not free it."""
         claims = self.returns.concerns(part.intent.folder, part.intent.devices)
         if not claims or end.cause in NEVER_RAN:
             return end
@@ -185,19 +185,20 @@ class Meter:
         return msgspec.structs.replace(end, released=told)
 
     def _shared(self, part: StartedPart) -> set[str]:
-        """The devices that others use too: other parts, and what no stage started."""
+        """Return the devices that others use too: other parts, and processes that no stage started."""
         return self._foreign() | {
             claim.uuid for other in self.node.live if other is not part for claim in other.intent.devices
         }
 
     def _foreign(self) -> set[str]:
-        """The devices that processes use which no stage started."""
+        """Return the devices used by processes that no stage started."""
         inventory = self.view.inventory
         listed = inventory.devices if inventory else []
         return {d.uuid for d in listed if "FOREIGN_PROCESS" in d.attributes.get("conditions", "").split(",")}
 
     def _judge(self, part: str, end: Exit) -> Exit:
-        """The end of a part with what its devices drew and held; where one failed meanwhile, that is the cause."""
+        """Return the end of a part with the energy and memory of its devices; if one failed meanwhile, that is the
+        cause."""
         drawn = self.energy.joules(part)
         if drawn:
             end = msgspec.structs.replace(end, energy_j=drawn, energy_measured_s=self.energy.measured_s(part))
@@ -242,7 +243,7 @@ class Meter:
         return samples
 
     async def _send(self, host: HostSample | None, newest_only: bool) -> None:
-        """Send what was kept, each sample with its age; what cannot be sent is dropped."""
+        """Send the stored samples, each with its age; what cannot be sent is dropped."""
         now = time.monotonic()
         devices, parts = list(self._kept), list(self._parts)
         self._kept.clear()
@@ -256,7 +257,7 @@ class Meter:
             ],
             parts=[msgspec.structs.replace(s, age_s=round(now - at, 3)) for at, s in parts],
             host=host,
-            fetched=self.node.staging.fetcher.told() if self.node.staging is not None else [],
+            fetched=self.node.staging.fetcher.take_transfers() if self.node.staging is not None else [],
             incarnation=self.node.incarnation,
             seq=self._batches,
         )

@@ -38,7 +38,7 @@ from agents.storage.checkpoint_watch import CheckpointWatch
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher
 from agents.storage.manifest import UnfitFile
-from agents.storage.peers import Keys, PeerServer, ticket, visit
+from agents.storage.peers import Keys, PeerServer, serve_connection, ticket
 from agents.storage.staging import Staging
 from agents.storage.tree import Leaf, Tree
 from agents.storage.unpack import Unpacking
@@ -100,7 +100,7 @@ _MARKERS = {
 
 
 def _found(tree: Tree) -> None:
-    found = [each for each in layouts.recognise(tree) if checkpoints.can_be_told(each)]
+    found = [each for each in layouts.recognise(tree) if checkpoints.is_sendable(each)]
     checkpoints.superseded(found, 1, ["checkpoint-3"])
     for each in checkpoints.ordered(found):
         _can_be_sent(Checkpoint(each.step, each.path, 0.0))
@@ -362,7 +362,7 @@ def _peer_requests(folder: str) -> Door:
         try:
             theirs.sendall(content[:60_000])
             theirs.shutdown(socket.SHUT_WR)
-            visit(ours, server)
+            serve_connection(ours, server)
         finally:
             ours.close()
             theirs.close()

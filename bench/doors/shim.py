@@ -85,7 +85,7 @@ def _stop_links(folder: str) -> Door:
         draft = f"{folder}/stop.draft"
         os.symlink(content.replace(b"\0", b"")[:4000] or b"x", draft)
         os.rename(draft, f"{folder}/stop")
-        record.stop_told(folder)
+        record.stop_order(folder)
 
     return Door([b"3 1 PREEMPTED", b"0.5 0 CANCELLED"], take)
 

@@ -1,5 +1,5 @@
-"""How allauth signs people in here: nobody signs up, guessing is the guard's matter, secrets of second factors lie
-encrypted, and what a provider says of a person is checked before anything is made of it."""
+"""allauth's adapters: nobody signs up, attempts are limited by the guard, secrets of second factors are encrypted, and
+claims of providers are checked before anything is created from them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from controlplane.accounts.memberships import follow_groups
 from controlplane.accounts.models import User
 from controlplane.accounts.providers import Provider
 
-# Names that the provider's people may have here; with anything else they get one that is made of their address.
+# Valid user names from providers; otherwise the name is made from the address.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+@-]{0,62}")
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Signs in whom the guard lets through."""
+    """Signs in users whom the guard admits."""
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Counts nothing: the guard does, wherever ``authenticate`` is called."""
+        """Counts nothing, because the guard does, wherever ``authenticate`` is called."""
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """The address that the guard counts too."""
@@ -48,43 +48,43 @@ class AccountAdapter(DefaultAccountAdapter):
         return False
 
     def is_safe_url(self, url: str | None) -> bool:
-        """Whether this is a page of this site; nothing else is gone to after signing in."""
+        """Whether this is a page of this site; other targets after signing in are refused."""
         return bool(url) and str(url).startswith("/") and url_has_allowed_host_and_scheme(url, allowed_hosts=None)
 
     def clean_username(self, username: str, shallow: bool = False) -> str:
-        """A name that a provider gives somebody. Raises ValidationError for one that could be taken for another's."""
+        """Validates a name from a provider. Raises ValidationError for one that could be confused with another."""
         if not _NAME.fullmatch(username):
             raise self.validation_error("invalid_login")
         return str(super().clean_username(username, shallow))
 
     def add_message(self, *args: Any, **kwargs: Any) -> None:
-        """Says nothing: each page says what was done itself."""
+        """Shows nothing, because each page reports its own result."""
 
     def clean_password(self, password: str, user: User | None = None) -> str:
-        """A new password. Raises ValidationError for one that is too long to hash, or too easy to guess."""
+        """Validates a new password. Raises ValidationError for one that is too long to hash, or too easy to guess."""
         if len(password) > guard.LONGEST_PASSWORD:
             raise ValidationError(_("A password has at most %(most)s characters.") % {"most": guard.LONGEST_PASSWORD})
         return str(super().clean_password(password, user))
 
     def get_reset_password_from_key_url(self, key: str) -> str:
-        """The address in the mail: that of the settings, whatever host whoever asked has named."""
+        """The address in the mail, from the settings, whatever host the request named."""
         path = reverse("account_reset_password_from_key", kwargs={"uidb36": "UID", "key": "KEY"})
         return settings.PUBLIC_URL.rstrip("/") + path.replace("UID-KEY", quote(key))
 
     def get_email_confirmation_url(self, request: HttpRequest, emailconfirmation: Any) -> str:
-        """The address in the mail that confirms an address: that of the settings."""
+        """The address in the mail that confirms an address, from the settings."""
         return settings.PUBLIC_URL.rstrip("/") + reverse("account_confirm_email", args=[emailconfirmation.key])
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Sends a mail that needs no request, so that workers send it too."""
         message = self.render_mail(template_prefix, email, {"email": email, **context})
-        # Whatever the server answers, the connection to it is closed.
+        # The connection is closed whatever the server answers.
         with get_connection() as connection:
             connection.send_messages([message])
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """Keeps the secrets of second factors encrypted, with a key that is made of the server's own."""
+    """Keeps the secrets of second factors encrypted, with a key derived from the server's own."""
 
     def get_totp_issuer(self) -> str:
         return f"Switchyard {settings.CLUSTER_NAME}"
@@ -96,7 +96,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):
         return _keys().encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        """The secret. Raises ValueError where the server's key is another than when it was made."""
+        """The secret. Raises ValueError if it was encrypted with another key of the server."""
         try:
             return _keys().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
@@ -110,24 +110,24 @@ def _keys() -> MultiFernet:
 
 
 class ProviderAdapter(DefaultSocialAccountAdapter):
-    """Decides whom a provider signs in, and whom it may make an account for."""
+    """Decides which users a provider signs in, and for whom an account may be created."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Refuses, with a page that says why, whoever has no account and gets none; follows the provider's groups."""
-        # allauth connects an account and tells of it there, and has spoken with the provider before.
+        """Refuses users who have no account and get none, with a page that says why; applies the provider's groups."""
+        # allauth connects an account and sends a mail about it there, after it has called the provider.
         sociallogin.connect = transaction.atomic(sociallogin.connect)
         provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
         if sociallogin.is_existing:
             follow_groups(sociallogin.user, provider.grants, _groups(sociallogin), provider.title)
-        elif sociallogin.state.get("process") != "connect" and (why := _unwanted(provider, sociallogin)):
+        elif sociallogin.state.get("process") != "connect" and (why := _refusal(provider, sociallogin)):
             values = {"said": why, "provider": provider.title}
             raise ImmediateHttpResponse(render(request, "sign_in_refused.html", values, status=403))
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        return not _unwanted(settings.OIDC_PROVIDERS[sociallogin.account.provider], sociallogin)
+        return not _refusal(settings.OIDC_PROVIDERS[sociallogin.account.provider], sociallogin)
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        """Makes the account, with the roles that the provider's groups give."""
+        """Creates the account, with the roles of the provider's groups."""
         with transaction.atomic():
             user: User = super().save_user(request, sociallogin, form)
             provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
@@ -139,8 +139,8 @@ def _groups(sociallogin: SocialLogin) -> frozenset[str]:
     return frozenset(sociallogin.account.extra_data.get("groups", ()))
 
 
-def _unwanted(provider: Provider, sociallogin: SocialLogin) -> str:
-    """Why this person gets no account here by signing in; empty where they do."""
+def _refusal(provider: Provider, sociallogin: SocialLogin) -> str:
+    """Return why this person gets no account by signing in; empty if they do."""
     if not provider.domains and not provider.groups:
         return _(
             "Nobody here is connected with this account of %(provider)s. Sign in, and connect it on your user page."

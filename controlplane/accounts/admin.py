@@ -27,12 +27,12 @@ from controlplane.accounts.permissions import covers, covers_group, grantable, g
 class Audited(admin.ModelAdmin):
     """Writes each change of a row into the audit log, in its transaction."""
 
-    # True where it goes through a service, which writes the entries.
+    # True if the change goes through a service, which writes the entries.
     saves_by_service = False
     deletes_by_service = False
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """Django calls this once a form and what belongs to it are saved, before it logs that itself."""
+        """Called by Django once a form and its inlines are saved, before Django logs the change itself."""
         message = super().construct_change_message(request, form, formsets, add)
         if not self.saves_by_service:
             row = getattr(form, "instance", None) or form.user
@@ -71,7 +71,7 @@ class Audited(admin.ModelAdmin):
         audit.record(f"{row._meta.model_name}.{deed}", row, before=before, after=after)
 
 
-# What of a user says what they may do.
+# The fields of a user that determine rights.
 RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
@@ -92,14 +92,14 @@ class UserAdmin(Audited, BaseUserAdmin):
         return super().has_delete_permission(request, obj) and (obj is None or covers(asker(request), obj))
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        """Nobody changes their own rights, and only a superuser makes a superuser."""
+        """Nobody changes their own rights, and only a superuser creates a superuser."""
         fixed = tuple(map(str, super().get_readonly_fields(request, obj)))
         if obj is not None and obj.pk == asker(request).pk:
             return (*fixed, *RIGHTS)
         return fixed if asker(request).is_superuser else (*fixed, "is_superuser")
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Offers the groups and permissions that whoever asks has themselves."""
+        """Offers the groups and permissions that the requesting user has."""
         if db_field.name == "groups":
             kwargs["queryset"] = grantable_groups(asker(request))
         elif db_field.name == "user_permissions":
@@ -110,7 +110,7 @@ class UserAdmin(Audited, BaseUserAdmin):
     def make_sign_in_link(self, request: HttpRequest, chosen: QuerySet[User]) -> None:
         """Shows a link that signs the chosen user in once."""
         user = chosen.filter(is_active=True).first()
-        # Whoever may edit users could otherwise become by such a link whom they may not be.
+        # Otherwise the link would let a user administrator act as somebody with more rights.
         if chosen.count() != 1 or user is None or not covers(asker(request), user):
             self.message_user(request, _("Choose one active user who has no more rights than you."), messages.ERROR)
             return
@@ -128,7 +128,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(Audited, BaseGroupAdmin):
-    """Roles. A group that gives more than one has, or that one is in, is for others to change."""
+    """Roles. A group that gives more than the user has, or that the user is in, is for others to change."""
 
     def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
         return super().has_change_permission(request, obj) and self._is_below(request, obj)
@@ -186,7 +186,7 @@ class ProjectAdmin(Audited):
 
 
 class TokenForm(forms.ModelForm):
-    """What a new access token is for and what it covers. Whoever makes one may do all that its user may."""
+    """The purpose and scopes of a new access token. Its maker may use all rights of its user."""
 
     asker: User
 
@@ -211,7 +211,7 @@ class TokenForm(forms.ModelForm):
 
 @admin.register(Token)
 class TokenAdmin(Audited):
-    """Access tokens: made here, shown once, revoked by deleting them."""
+    """Access tokens: created here, shown once, revoked by deleting them."""
 
     saves_by_service = deletes_by_service = True
 
@@ -241,19 +241,19 @@ class TokenAdmin(Audited):
             self.delete_model(request, token)
 
     def save_model(self, request: HttpRequest, obj: Token, form: Any, change: bool) -> None:
-        """Makes the token and shows its secret, which is not kept."""
+        """Creates the token and shows its secret, which is stored only as a digest."""
         chosen = form.cleaned_data
         token, secret = service.make_token(
             chosen["user"], chosen["name"], scopes=chosen["scopes"], life=timedelta(days=chosen["days"])
         )
-        # What the page goes on with is the row that was made.
+        # Django's page continues with the created row.
         obj.__dict__.update(token.__dict__)
         self.message_user(request, _("The token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING)
 
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(admin.ModelAdmin):
-    """The audit log, to look at; the page at ``/audit`` shows it better."""
+    """The audit log, read-only; the page at ``/audit`` shows it better."""
 
     list_display = ["at", "actor", "via", "action", "kind", "name", "reason"]
     list_filter = ["via", "action", "kind"]
@@ -271,7 +271,8 @@ class AuditEntryAdmin(admin.ModelAdmin):
 
 
 class Removable(Audited):
-    """Rows that are looked at and removed here, and made by their owners alone: whoever made one could be them."""
+    """Rows that are shown and removed here but created by their owners only, because their maker could sign in with
+    them."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -290,7 +291,7 @@ for _model in (Authenticator, SocialAccount, SocialApp, SocialToken, EmailAddres
 
 @admin.register(Authenticator)
 class AuthenticatorAdmin(Removable):
-    """Second factors: removed for whoever lost theirs. Their secrets are not shown."""
+    """Second factors: removed for users who lost theirs. Their secrets are not shown."""
 
     list_display = ["user", "type", "created_at", "last_used_at"]
     search_fields = ["user__username"]
@@ -299,7 +300,7 @@ class AuthenticatorAdmin(Removable):
 
 @admin.register(SocialAccount)
 class SocialAccountAdmin(Removable):
-    """Which account of which provider signs in whom."""
+    """The accounts at providers that users sign in with."""
 
     list_display = ["user", "provider", "uid"]
     search_fields = ["user__username", "uid"]
@@ -307,6 +308,6 @@ class SocialAccountAdmin(Removable):
 
 
 def asker(request: HttpRequest) -> User:
-    """Who uses the administration; the site lets nobody else in."""
+    """The requesting user; the site admits nobody else."""
     assert isinstance(request.user, User)
     return request.user

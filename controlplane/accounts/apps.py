@@ -10,7 +10,7 @@ class AccountsConfig(AppConfig):
     label = "access"
 
     def ready(self) -> None:
-        """Listens to what is told of passwords, second factors and sign-ins, where people sign in."""
+        """Connects to the signals of passwords, second factors and sign-ins."""
         if apps.is_installed("allauth.account"):
             from controlplane.accounts import sign_in_entries
 

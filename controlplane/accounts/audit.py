@@ -1,7 +1,7 @@
 """The audit log: a row for each change that a person makes, written by :func:`record` in the change's transaction.
 
-Who asks, and by which way, is known from the request or the command in which the change is made. What the control plane
-does by itself is no entry: events and decisions tell of that.
+The actor and the way are known from the request or the command in which the change is made. What the control plane does
+by itself has no entry, but events and decisions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from controlplane.accounts.models import AuditEntry, Token, User
 
 Via = AuditEntry.Via
 
-# How much of a value, and of one side of a change, is kept.
+# The limits of a value, and of one side of a change.
 LONGEST_TEXT: Final = 500
 MOST_VALUES: Final = 50
 LARGEST_SIDE: Final = 8_000
@@ -46,7 +46,7 @@ class Origin:
     request_id: str = ""
 
 
-# A request rather than its origin: who asks is only known after the middleware has gone.
+# A request rather than its origin, because the user is known only after the middleware.
 _current: ContextVar[HttpRequest | Origin | None] = ContextVar("audit_origin", default=None)
 
 
@@ -58,7 +58,8 @@ def record(
     after: Mapping[str, Any] | None = None,
     reason: str = "",
 ) -> AuditEntry | None:
-    """Writes that ``action`` was done to a row, or to what its kind, id and name say; nothing where nobody asked.
+    """Records that ``action`` was applied to a row, or to an object given by kind, id and name; nothing without an
+    actor.
 
     Must be called in the transaction of the change. Values of secrets are masked, and long ones are cut.
     """
@@ -86,7 +87,7 @@ def record(
 
 @contextlib.contextmanager
 def command(name: str) -> Iterator[None]:
-    """Within it changes are made by a command on the server, in the name of the user of the host who runs it."""
+    """A context in which changes are attributed to a command on the server, in the name of the host's user."""
     try:
         who = getpass.getuser()
     except (KeyError, OSError):  # a container may have no entry for its user
@@ -101,7 +102,7 @@ def command(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def acting(origin: Origin) -> Iterator[None]:
-    """Within it changes are of this origin: for what comes in by other ways than a request, such as a socket."""
+    """A context in which changes have this origin, for ways other than a request, such as a socket."""
     token = _current.set(origin)
     try:
         yield
@@ -110,20 +111,20 @@ def acting(origin: Origin) -> Iterator[None]:
 
 
 def current() -> Origin | None:
-    """Who makes changes here; ``None`` where nobody was asked for."""
+    """The origin of changes here; ``None`` without one."""
     found = _current.get()
     return of_request(found) if isinstance(found, HttpRequest) else found
 
 
 def of_request(request: HttpRequest) -> Origin | None:
-    """Who asks by this request; ``None`` for somebody who is not signed in."""
+    """The origin of a request; ``None`` if nobody is signed in."""
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return None
     token = getattr(request, "auth", None)
     request_id = getattr(request, "request_id", "")
     if isinstance(token, Token):
-        # What a client says that it is, which serves to tell a person's scripts from their commands.
+        # The user agent of the client, which distinguishes a person's scripts from their commands.
         agent = request.META.get("HTTP_USER_AGENT", "")
         via = Via.CLI if agent.startswith("yard/") else Via.API
         return Origin(user.get_username(), via, user.pk, of_token(token), request_id)
@@ -134,13 +135,13 @@ def of_request(request: HttpRequest) -> Origin | None:
 
 
 def of_token(token: Token) -> str:
-    """How a token is named in the log."""
+    """The name of a token in the log."""
     return f"token {str(token.pk)[:8]} {token.name}"
 
 
 @sync_and_async_middleware
 def middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Gives each request an id, its own or that of a proxy before it, and makes it known to :func:`record`."""
+    """Gives each request an id, its own or that of a proxy, and makes it known to :func:`record`."""
 
     def begin(request: HttpRequest) -> None:
         given = request.headers.get("X-Request-ID", "")
@@ -175,7 +176,7 @@ def middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequ
 
 
 def side(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One side of a change as it is kept: bounded, and with no secret in it."""
+    """One side of a change in the form that is stored: bounded, and without secrets."""
     found = {str(name)[:63]: _bounded(str(name), value) for name, value in list(values.items())[:MOST_VALUES]}
     size = len(json.dumps(found))
     return found if size <= LARGEST_SIDE else {"cut": size, "fields": sorted(found)}
@@ -203,5 +204,5 @@ def _bounded(name: str, value: Any) -> Any:
 
 
 def _plain(text: str) -> str:
-    """The text without what PostgreSQL cannot keep."""
+    """The text without NUL, which PostgreSQL cannot store."""
     return text.replace("\x00", "")

@@ -1,4 +1,4 @@
-"""AES-256-GCM: what was encrypted opens with the same key and the same context only, and whole."""
+"""AES-256-GCM: a ciphertext decrypts only with the same key and the same context, and only unmodified."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _NONCE_BYTES: Final = 12
 
 
 def encrypt(key: bytes, content: bytes, context: bytes) -> bytes:
-    """A random nonce and the content under it."""
-    # Imported late: most processes encrypt nothing, and each would hold four more megabytes.
+    """Encrypt the content; returns a random nonce and the ciphertext."""
+    # Imported late: most processes encrypt nothing, and the import takes four megabytes.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -19,7 +19,7 @@ def encrypt(key: bytes, content: bytes, context: bytes) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: bytes, context: bytes) -> bytes:
-    """What :func:`encrypt` was given. Raises ValueError for another key or context, and for what was changed."""
+    """Decrypt the result of :func:`encrypt`. Raises ValueError for another key or context, or a modified ciphertext."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

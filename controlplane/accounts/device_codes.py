@@ -1,7 +1,8 @@
 """Codes by which a person signs a program in, such as ``yard login`` (RFC 8628).
 
-The program asks for a code and shows it; a person who is signed in types it on a page, sees what asks, and confirms or
-refuses; the program asks every few seconds and gets a token of that person, once. All of it ends after ten minutes.
+The program requests a code and shows it; a signed-in person enters it on a page, sees which program it is, and confirms
+or refuses; the program polls every few seconds and gets a token of that person, once. All of it expires after ten
+minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.utils import timezone
 from controlplane.accounts import audit, service
 from controlplane.accounts.models import DeviceCode, Token, User
 
-# Letters that are not taken for each other, and make no words: 20 to the power of 8 codes.
+# Letters that are not easily confused and form no words: 20 to the power of 8 codes.
 LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 LENGTH: Final = 8
 LIFE: Final = timedelta(minutes=10)
@@ -28,12 +29,12 @@ MOST_DAYS: Final = 366
 
 
 class TooMany(Exception):
-    """Raised where so many codes wait already that there is none for another program."""
+    """Raised if too many codes are waiting to give another program one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it stands: a token and its secret, or an error of RFC 8628 and after how long to ask again."""
+    """The answer to a poll: a token and its secret, or an error of RFC 8628 and when to poll again."""
 
     error: str = ""
     interval_s: int = 0
@@ -42,7 +43,7 @@ class Outcome:
 
 
 def begin(name: str, scopes: list[str], days: int, address: str) -> tuple[DeviceCode, str]:
-    """A code for a program, and the secret by which it asks. Raises TooMany."""
+    """Create a code for a program, and the secret with which it polls. Raises TooMany."""
     now = timezone.now()
     secret = secrets.token_urlsafe(32)
     with transaction.atomic():
@@ -67,23 +68,23 @@ def begin(name: str, scopes: list[str], days: int, address: str) -> tuple[Device
 
 
 def shown(code: str) -> str:
-    """A code as people read it."""
+    """Format a code for people."""
     return f"{code[:4]}-{code[4:]}"
 
 
 def waiting(typed: str) -> DeviceCode | None:
-    """What waits for an answer under the code that somebody typed; case, spaces and hyphens are theirs to choose."""
+    """Return the waiting code that somebody entered; case, spaces and hyphens are ignored."""
     code = "".join(letter for letter in typed[:40].upper() if letter not in " -")
     return DeviceCode.objects.filter(code=code, answer="", expires_at__gt=timezone.now()).first()
 
 
 def scopes_for(code: DeviceCode, user: User) -> list[str]:
-    """What of the scopes that are asked for this user's token would cover."""
+    """Return those of the requested scopes that a token of this user can have."""
     return [scope for scope in service.scopes_of(user) if scope in code.scopes]
 
 
 def answer(code: DeviceCode, user: User, *, confirmed: bool) -> bool:
-    """Notes the answer of a person; False where there is one already, or it is too late."""
+    """Store the answer of a person; False if there is one already, or it is too late."""
     open_ = DeviceCode.objects.filter(pk=code.pk, answer="", expires_at__gt=timezone.now())
     said = DeviceCode.Answer.CONFIRMED if confirmed else DeviceCode.Answer.REFUSED
     with transaction.atomic():
@@ -95,7 +96,7 @@ def answer(code: DeviceCode, user: User, *, confirmed: bool) -> bool:
 
 
 def collect(secret: str) -> Outcome:
-    """How it stands for the program with this secret. A token is made and told once."""
+    """Return the answer to a poll with this secret. A token is created and returned once."""
     now = timezone.now()
     with transaction.atomic():
         row = DeviceCode.objects.select_for_update(of=("self",)).filter(digest=service.digest(secret)).first()
@@ -107,7 +108,7 @@ def collect(secret: str) -> Outcome:
             scopes = scopes_for(row, user) if user is not None and user.is_active else []
             if row.answer != DeviceCode.Answer.CONFIRMED or user is None or not scopes:
                 return Outcome("access_denied")
-            # Nobody signs the request in: whoever confirmed the code makes the token.
+            # Nobody is signed in for this request: the token is created in the name of whoever confirmed the code.
             origin = audit.Origin(user.get_username(), audit.Via.CLI, user.pk, f"device code of {row.address}")
             with audit.acting(origin):
                 token, told = service.make_token(user, row.name, scopes=scopes, life=timedelta(days=row.days))

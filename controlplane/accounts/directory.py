@@ -1,7 +1,7 @@
-"""Signing in by an LDAP directory, with django-auth-ldap. It is imported only where a directory is configured.
+"""Sign-in by an LDAP directory, with django-auth-ldap. It is imported only if a directory is configured.
 
-The directory signs in whom it made an account for, or for whom an administrator said so: a person of the directory who
-is called like somebody here is not them. One entry is one user, however its name is written when signing in.
+The directory signs in users whose accounts it created, or for whom an administrator allowed it: an entry with the name
+of a local user is not that user. One entry is one user, however its name is written when signing in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,62}")
 
 
 def sign_in(request: HttpRequest | None, name: str, password: str) -> User | None:
-    """The active user whom the directory knows by this name and password, with the roles that their groups give."""
+    """Return the active user with this name and password in the directory, with the roles of their groups."""
     directory = settings.DIRECTORY
     assert directory is not None  # without one this backend is not installed
     user = DirectoryBackend(directory).authenticate(request, username=name, password=password)
@@ -68,7 +68,8 @@ class DirectoryBackend(LDAPBackend):
             }
 
     def get_or_build_user(self, username: str, ldap_user: Any) -> tuple[User, bool]:
-        """The user of an entry whose password was right. Raises AuthenticationFailed where the name is another's."""
+        """Return the user of an entry whose password was right. Raises AuthenticationFailed if the name belongs to
+        another user."""
         name = _first(ldap_user.attrs, self._name_attribute).lower()
         if not _NAME.fullmatch(name):
             log.warning("the entry %s has no %s that a user can be called by", ldap_user.dn, self._name_attribute)
@@ -85,6 +86,6 @@ class DirectoryBackend(LDAPBackend):
 
 
 def _first(attributes: Any, name: str) -> str:
-    """The first value of an attribute, without what cannot be printed."""
+    """Return the first value of an attribute, without unprintable characters."""
     values = attributes.get(name) or [""]
     return "".join(letter for letter in str(values[0]) if letter.isprintable())

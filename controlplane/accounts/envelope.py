@@ -1,4 +1,4 @@
-"""Envelope encryption: each value has a data key of its own, and the data key is kept wrapped beside it."""
+"""Envelope encryption: each value has a data key of its own, which is stored beside it, encrypted ("wrapped")."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ class Envelope:
 
 
 def seal(content: bytes, context: str) -> Envelope:
-    """Encrypts ``content`` so that it opens with the same ``context`` only: AES-256-GCM, which also finds whatever was
-    changed. Raises :class:`KeyUnavailable`."""
+    """Encrypt ``content`` with AES-256-GCM, bound to ``context``; modifications are detected. Raises
+    :class:`KeyUnavailable`."""
     data_key, bound = secrets.token_bytes(KEY_BYTES), FORMAT + context.encode()
     key_id, wrapped = wrapper().wrap(data_key, bound)
     return Envelope(encrypt(data_key, content, bound), wrapped, key_id)
 
 
 def unseal(envelope: Envelope, context: str) -> bytes:
-    """The content. Raises :class:`KeyUnavailable` where the key is missing, or the envelope is another's or damaged."""
+    """Decrypt the content. Raises :class:`KeyUnavailable` if the key is missing, the context differs, or the envelope
+    is damaged."""
     bound = FORMAT + context.encode()
     data_key = wrapper().unwrap(envelope.key_id, envelope.wrapped_key, bound)
     try:
@@ -42,12 +43,12 @@ def unseal(envelope: Envelope, context: str) -> bytes:
 
 
 def check(envelope: Envelope, context: str) -> None:
-    """Raises :class:`KeyUnavailable` where its key is missing; what it holds is not decrypted."""
+    """Raise :class:`KeyUnavailable` if its key is missing; the content is not decrypted."""
     wrapper().unwrap(envelope.key_id, envelope.wrapped_key, FORMAT + context.encode())
 
 
 def rewrap(envelope: Envelope, context: str) -> Envelope:
-    """The same content under the newest key: only the data key is wrapped anew."""
+    """Wrap the data key with the newest key; the content stays the same."""
     bound = FORMAT + context.encode()
     key_id, wrapped = wrapper().wrap(wrapper().unwrap(envelope.key_id, envelope.wrapped_key, bound), bound)
     return Envelope(envelope.ciphertext, wrapped, key_id)

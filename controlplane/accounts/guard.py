@@ -1,10 +1,11 @@
-"""The one guard against guessing: every door that takes a password or a sign-in link passes through it.
+"""The guard against guessing: every sign-in by password or link passes through it.
 
-Failures are rows, so all web processes count together and filling one counter empties no other. Three things are
-counted: a name from one address, an address, and a name from wherever. Above what is free a counter is shut for a
-minute, and twice as long after each further failure, up to an hour; a day without a failure forgets it. An address from
-which a name has signed in within ninety days is *known* for it: there only the first counts, so nobody far away keeps
-somebody out. A try is counted before the password is looked at, so that many at once are no more than many.
+Failures are stored as rows, so all web processes count together, and filling one counter resets no other. Three
+counters are kept: of a name from one address, of an address, and of a name from anywhere. Above the free attempts a
+counter blocks for a minute, and twice as long after each further failure, up to an hour; after a day without a failure
+it is reset. An address from which a name has signed in within ninety days is *known* for it: there only the first
+counter counts, so a remote attacker cannot lock a user out. An attempt is counted before the password is checked, so
+concurrent attempts are all counted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FREE = {Tries.Of.PAIR: 10, Tries.Of.ADDRESS: 100, Tries.Of.NAME: 100}
 FIRST_S, MOST_S = 60, 3600
 FORGET = timedelta(days=1)
 KNOWN_FOR = timedelta(days=90)
-# Slow hashes are slower on long texts; nobody remembers more.
+# Slow hashes are slower on long texts; nobody remembers longer ones.
 LONGEST_PASSWORD = 4096
 
 
@@ -46,7 +47,8 @@ class Who:
 
 
 def who(request: HttpRequest | None, name: str = "") -> Who:
-    """Whom to count. Names that Django takes for one are one; so is a network of IPv6 that one customer has whole."""
+    """Return the name and address to count. Equivalent names count as one, and so does an IPv6 network of one
+    customer."""
     told = request.META.get("REMOTE_ADDR", "") if request is not None else ""
     try:
         address = ipaddress.ip_address(told)
@@ -59,9 +61,10 @@ def who(request: HttpRequest | None, name: str = "") -> Who:
 
 
 def admit(one: Who) -> int:
-    """Counts a try; returns for how many seconds it is refused, 0 where it may be judged.
+    """Count an attempt; return for how many seconds it is refused, 0 if it may be checked.
 
-    ``welcome`` takes a try that succeeded back; what is refused is not counted, so a shut counter opens by itself.
+    ``succeeded`` takes a successful attempt back. A refused attempt is not counted, so a blocked counter is released by
+    time.
     """
     counted = _counted(one)
     now = timezone.now()
@@ -76,13 +79,15 @@ def admit(one: Who) -> int:
     return 0
 
 
-def welcome(one: Who) -> None:
-    """Forgets the failures of this name from this address, takes the try back elsewhere, and knows the address."""
+def succeeded(one: Who) -> None:
+    """Reset the failures of this name from this address, take the attempt back in other counters, and mark the address
+    as known."""
     now = timezone.now()
     with transaction.atomic():
         for each in _counted(one):
             row = _row(each, one.key(each), now)
-            # Elsewhere only this try: else whoever has an account would guess at others' between two sign-ins.
+            # In other counters only this attempt, because otherwise an account holder could guess at others' between
+            # two sign-ins.
             row.failures = 0 if each == Tries.Of.PAIR else max(0, row.failures - 1)
             row.until = None
             row.save(update_fields=["failures", "until"])
@@ -92,7 +97,7 @@ def welcome(one: Who) -> None:
 
 
 def forget_old() -> int:
-    """Removes counters that a day has passed by, and addresses that were not signed in from for long."""
+    """Delete expired counters, and addresses without a sign-in for long."""
     now = timezone.now()
     counters, _ = Tries.objects.exclude(of=Tries.Of.KNOWN).filter(last_at__lt=now - FORGET).delete()
     known, _ = Tries.objects.filter(of=Tries.Of.KNOWN, last_at__lt=now - KNOWN_FOR).delete()
@@ -103,12 +108,12 @@ def _counted(one: Who) -> list[Tries.Of]:
     if not one.name:
         return [Tries.Of.ADDRESS]
     known = Tries.objects.filter(key=one.key(Tries.Of.KNOWN), last_at__gt=timezone.now() - KNOWN_FOR)
-    # Always in this order: whoever locks two of them locks them in it.
+    # Always in this order, so that two transactions that lock two of them do not deadlock.
     return [Tries.Of.PAIR] if known.exists() else [Tries.Of.ADDRESS, Tries.Of.NAME, Tries.Of.PAIR]
 
 
 def _row(of: Tries.Of, key: str, now: datetime) -> Tries:
-    """The counter, locked; at zero where it is older than a day."""
+    """The counter, locked; at zero if it is older than a day."""
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO access_tries AS t (key, of, failures, last_at) VALUES (%s, %s, 0, %s)
@@ -127,11 +132,10 @@ def _until(row: Tries, now: datetime) -> datetime | None:
 
 
 class GuardedBackend(ModelBackend):
-    """Passwords, here and in the LDAP directory, guarded wherever ``authenticate`` is called: by the sign-in page or
-    anything else.
+    """Checks passwords, here and in the LDAP directory, guarded wherever ``authenticate`` is called.
 
-    A refused try looks at no password, and is refused alike for names that exist and names that do not;
-    ``request.sign_in_wait_s`` says for how long.
+    A refused attempt checks no password, and is refused alike for existing and unknown names;
+    ``request.sign_in_wait_s`` is the waiting time in seconds.
     """
 
     def authenticate(
@@ -147,12 +151,12 @@ class GuardedBackend(ModelBackend):
             raise PermissionDenied
         fit = name.isprintable() and len(name) <= 150 and len(password) <= LONGEST_PASSWORD
         plain = password[:LONGEST_PASSWORD].encode(errors="replace").decode()
-        # A name that nobody can have is judged like one that nobody has: in the same time.
+        # An impossible name is checked like an unknown one, in the same time.
         user = super().authenticate(request, username=name if fit else "", password=plain)
         if user is None and fit and settings.DIRECTORY is not None:
             from controlplane.accounts.directory import sign_in
 
             user = sign_in(request, name, plain)
         if user is not None:
-            welcome(one)
+            succeeded(one)
         return user

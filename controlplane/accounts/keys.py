@@ -1,4 +1,4 @@
-"""The keys that data keys are wrapped with. They lie outside the database: whoever has only that can open nothing."""
+"""The keys that wrap data keys. They are outside the database, so the database alone decrypts nothing."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ LARGEST_FILE: Final = 64 * 1024
 
 
 class KeyUnavailable(Exception):
-    """Raised where there is no key to wrap or unwrap with; the message is for whoever asked."""
+    """Raised if there is no key to wrap or unwrap with; the message is for the user."""
 
 
 class KeyWrapper(Protocol):
-    """Wraps data keys. A key management service takes the place of the file by a class with these methods, which
-    ``YARD_SECRETS_KEY_WRAPPER`` names by its dotted path."""
+    """Wraps data keys. A key management service replaces the file by a class with these methods, whose dotted path is
+    in ``YARD_SECRETS_KEY_WRAPPER``."""
 
     def newest(self) -> str:
-        """The id of the key that wraps from now on."""
+        """The id of the key that wraps now."""
 
     def wrap(self, data_key: bytes, context: bytes) -> tuple[str, bytes]:
-        """The id of the key and the wrapped data key, which unwraps with the same context only. Raises
-        :class:`KeyUnavailable`."""
+        """Return the id of the key and the wrapped data key, bound to the context. Raises :class:`KeyUnavailable`."""
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
-        """The data key. Raises :class:`KeyUnavailable` where that key is not there, or does not open it."""
+        """Return the data key. Raises :class:`KeyUnavailable` if that key is missing or wrong."""
 
 
 class KeyFile:
-    """Keys in the file that ``YARD_SECRETS_KEY_FILE`` names: 32 random bytes in base64 on a line each, newest first.
+    """Keys in the file ``YARD_SECRETS_KEY_FILE``: 32 random bytes in base64 on a line each, newest first.
 
-    The first wraps, all unwrap. A key's id follows from the key, so there is nothing that could be mixed up. The file
-    is read again when it changed.
+    The first wraps, all unwrap. A key's id is derived from the key, so ids cannot be mixed up. The file is read again
+    when it changes.
     """
 
     def __init__(self) -> None:
@@ -85,7 +84,8 @@ class KeyFile:
 
 
 def read_keys(path: Path) -> dict[str, bytes]:
-    """The keys of a file by their ids, in its order. Raises OSError, and :class:`KeyUnavailable` for another file."""
+    """Read the keys of a file by their ids, in its order. Raises OSError, and :class:`KeyUnavailable` for an invalid
+    file."""
     with path.open("rb") as file:
         lines = file.read(LARGEST_FILE).split(b"\n")
     keys: dict[str, bytes] = {}
@@ -107,14 +107,14 @@ def read_keys(path: Path) -> dict[str, bytes]:
 
 
 def id_of(key: bytes) -> str:
-    """What a key is called: a digest of it that tells nothing about it."""
+    """Return the id of a key: a digest that reveals nothing about it."""
     return hashlib.sha256(b"switchyard key id\0" + key).hexdigest()[:16]
 
 
 def add_key(path: Path) -> str:
-    """Puts a new key before those of the file, which is made where there is none; gives the new key's id.
+    """Put a new key at the top of the file, which is created if missing; return its id.
 
-    A reader sees the file as it was or as it becomes, never half; its owner stays who it was.
+    The file is replaced atomically, and its owner stays the same.
     """
     key = secrets.token_bytes(KEY_BYTES)
     before = path.read_bytes() if path.exists() else b""
@@ -137,6 +137,6 @@ def add_key(path: Path) -> str:
 
 @cache
 def wrapper() -> KeyWrapper:
-    """The wrapper that the settings name."""
+    """Return the wrapper of the settings."""
     made: KeyWrapper = import_string(settings.SECRETS_KEY_WRAPPER)()
     return made

@@ -1,4 +1,4 @@
-"""The mail server that the environment names, read once, by the settings. Nothing here asks Django for settings."""
+"""The mail server of the environment, read once, by the settings. Does not import Django's settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Where mail is handed in. ``tls`` is from the first byte on; ``start_tls`` by a command, or nothing is sent."""
+    """The server for outgoing mail. ``tls`` is from the first byte on; ``start_tls`` by a command, without which
+    nothing is sent."""
 
     host: str
     port: int
@@ -32,7 +33,7 @@ class MailServer:
 
 
 def read_mail_server(environment: Mapping[str, str]) -> MailServer | None:
-    """The server that ``YARD_EMAIL_URL`` names, if any. Raises ImproperlyConfigured with the variable at fault."""
+    """Read the server from ``YARD_EMAIL_URL``, if set. Raises ImproperlyConfigured with the invalid variable."""
     url = environment.get("YARD_EMAIL_URL", "")
     sender = environment.get("YARD_EMAIL_FROM", "")
     if not url:
@@ -63,12 +64,12 @@ def read_mail_server(environment: Mapping[str, str]) -> MailServer | None:
 
 
 def _parts(url: str) -> tuple[SplitResult, int | None]:
-    """The address in parts. What is said of a wrong one tells nothing of it: it may hold a password."""
+    """Split the address. The error for an invalid one does not show it, because it may contain a password."""
     wanted = "it must be like smtps://user:password@mail.example.org:465, or smtp:// for STARTTLS"
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # such as a port that is none
+    except ValueError:  # such as an invalid port
         raise ImproperlyConfigured(f"YARD_EMAIL_URL cannot be read; {wanted}") from None
     if parts.scheme not in {"smtp", "smtps"} or not parts.hostname:
         raise ImproperlyConfigured(f"YARD_EMAIL_URL names no mail server; {wanted}")
@@ -80,7 +81,7 @@ def _parts(url: str) -> tuple[SplitResult, int | None]:
 
 
 def _sender(text: str) -> str:
-    """The sender as it stands in a mail's head, such as ``Switchyard <yard@example.org>``."""
+    """Validate the sender for the mail header, such as ``Switchyard <yard@example.org>``."""
     wanted = "it must be like yard@example.org or Switchyard <yard@example.org>"
     if not text:
         raise ImproperlyConfigured("YARD_EMAIL_URL is set, but YARD_EMAIL_FROM is not: from which address mail comes")

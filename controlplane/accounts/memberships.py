@@ -1,4 +1,4 @@
-"""Roles in projects that a provider's or a directory's groups decide on."""
+"""Roles in projects from a provider's or a directory's groups."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from controlplane.accounts.providers import ROLES, Grant
 
 @transaction.atomic
 def follow_groups(user: User, grants: Iterable[Grant], groups: Iterable[str], source: str) -> None:
-    """Gives the user the highest role that their groups at ``source`` give in each project that the grants name, or
-    none there. What changes is in the audit log, in the name of the user who signs in.
+    """Give the user the highest role that their groups at ``source`` give in each project of the grants, or none there.
 
-    Projects that no grant names, and such as are not there, stay as they are.
+    Changes are recorded in the audit log, in the name of the user who signs in. Projects without a grant, and missing
+    ones, stay as they are.
     """
     held = set(groups)
     wanted: dict[str, int] = {}
@@ -25,9 +25,9 @@ def follow_groups(user: User, grants: Iterable[Grant], groups: Iterable[str], so
         wanted[grant.project] = max(rank, wanted.get(grant.project, -1))
     if not wanted:
         return
-    # Who signs in twice at once is given it once.
+    # Concurrent sign-ins of the same user create the role once.
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
-    # Nobody is signed in yet: the request says nothing of who asks.
+    # Nobody is signed in yet, so the request has no user.
     with audit.acting(audit.Origin(user.get_username(), audit.Via.PAGE, user.pk, f"groups of {source}")):
         for project in Project.objects.filter(name__in=wanted):
             rank = wanted[project.name]

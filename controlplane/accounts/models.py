@@ -1,4 +1,4 @@
-"""Who may do what: users, projects, roles, what proves identity (kept as digests only), and the secrets of projects."""
+"""Users, projects, roles, proofs of identity (stored as digests only), and the secrets of projects."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ variable = RegexValidator(
 
 
 class User(AbstractUser):
-    """A person or a service account. ``default_project`` is used where a job names none.
+    """A person or a service account. ``default_project`` is used if a job names none.
 
-    ``time_zone`` is that of their pages, a name of the IANA's database; empty, it is that of the browser.
+    ``time_zone`` is that of their pages, an IANA name; if empty, that of the browser.
     """
 
     default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
@@ -44,7 +44,7 @@ class User(AbstractUser):
 class Project(models.Model):
     """The tenant that owns jobs, quota and fair share.
 
-    Its ``number`` is never another project's, nor was: nodes give its stages a user of their own by it.
+    Its ``number`` is never reused: nodes derive the user of its stages from it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -104,7 +104,7 @@ class Token(models.Model):
 
 
 class SignInLink(models.Model):
-    """A link that signs its user in once, within its life."""
+    """A link that signs its user in once, until it expires."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     user = models.ForeignKey(User, on_delete=models.CASCADE)
@@ -113,7 +113,7 @@ class SignInLink(models.Model):
 
 
 class Sealed(models.Model):
-    """What is kept encrypted (see ``accounts.envelope``); ``context`` of a subclass is what the content is bound to."""
+    """Encrypted content (see ``accounts.envelope``); a subclass's ``context`` is what the content is bound to."""
 
     ciphertext = models.BinaryField()
     wrapped_key = models.BinaryField()
@@ -123,23 +123,23 @@ class Sealed(models.Model):
         abstract = True
 
     def context(self) -> str:
-        """What this row is; its content opens nowhere else."""
+        """The identity of this row, to which its content is bound."""
         raise NotImplementedError
 
     def put(self, content: bytes) -> None:
-        """Takes this content, encrypted; the row is not written. Raises ``KeyUnavailable``."""
+        """Encrypt and set this content; the row is not saved. Raises ``KeyUnavailable``."""
         self._hold(envelope.seal(content, self.context()))
 
     def content(self) -> bytes:
-        """What it holds, in plain. Raises ``KeyUnavailable``."""
+        """Return the decrypted content. Raises ``KeyUnavailable``."""
         return envelope.unseal(self._envelope(), self.context())
 
     def require_key(self) -> None:
-        """Raises ``KeyUnavailable`` where its key is missing."""
+        """Raise ``KeyUnavailable`` if its key is missing."""
         envelope.check(self._envelope(), self.context())
 
     def rewrap(self) -> None:
-        """Wraps the data key with the newest key; the row is not written. Raises ``KeyUnavailable``."""
+        """Wrap the data key with the newest key; the row is not saved. Raises ``KeyUnavailable``."""
         self._hold(envelope.rewrap(self._envelope(), self.context()))
 
     def _envelope(self) -> envelope.Envelope:
@@ -150,9 +150,9 @@ class Sealed(models.Model):
 
 
 class Secret(Sealed):
-    """A named value of a project that nobody is shown again: stages get it by its name.
+    """A named value of a project that is never shown again: stages get it by its name.
 
-    A new value raises ``version``; ``updated_at`` and ``updated_by`` are of the value that is there now.
+    A new value raises ``version``; ``updated_at`` and ``updated_by`` are of the present value.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -177,9 +177,9 @@ class Secret(Sealed):
 
 
 class DeviceCode(models.Model):
-    """A program that waits for a person to sign it in (RFC 8628): they type ``code`` on a page and confirm there.
+    """A program that waits for a person to sign it in (RFC 8628): they enter ``code`` on a page and confirm there.
 
-    ``digest`` is that of the secret by which the program asks how it stands.
+    ``digest`` is that of the secret with which the program polls.
     """
 
     class Answer(models.TextChoices):
@@ -202,7 +202,7 @@ class DeviceCode(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The answer that was given to a POST with this key, kept for a day."""
+    """The answer to a POST with this key, kept for a day."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     key = models.CharField(max_length=200)
@@ -216,9 +216,10 @@ class IdempotencyKey(models.Model):
 
 
 class Tries(models.Model):
-    """Failures to sign in, counted by name and address, by address, and by name; and from where a name signed in.
+    """Failed sign-ins, counted by name and address, by address, and by name; and the addresses from which a name signed
+    in.
 
-    ``key`` is a digest of what is counted: the table holds no names that somebody mistyped a password as.
+    ``key`` is a digest of what is counted, because a mistyped name may be a password.
     """
 
     class Of(models.TextChoices):
@@ -235,10 +236,10 @@ class Tries(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who changed what, how, and what it was before and after. Append-only: see the triggers in its migration.
+    """Who changed what and how, with the values before and after. Append-only: see the triggers in its migration.
 
-    Names and numbers are as they were then: the user and the object may be gone. ``credential`` tells which token or
-    session was used, never a secret of it.
+    Names and numbers are as of that time: the user and the object may be gone. ``credential`` names the token or
+    session that was used, never its secret.
     """
 
     class Via(models.TextChoices):

@@ -1,7 +1,7 @@
-"""Passwords forgotten and set anew by a link that came by mail.
+"""Resetting forgotten passwords by a link sent by mail.
 
-Whoever asks is answered before anybody is looked for: a worker looks and sends, so neither the answer nor the time that
-it takes tells whether an address is somebody's.
+The request is answered before the user is looked up: a worker does that and sends the mail, so neither the answer nor
+its duration tells whether an address belongs to a user.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from django.utils import translation
 from controlplane.accounts.models import User
 
 TASK: Final = "maintenance.mail_reset_link"
-# A mail that could not be sent by then is asked for again by whoever wants it.
+# A mail that was not sent by then has to be requested again.
 EXPIRES_S: Final = 600
 
 
 def may_reset(user: User) -> bool:
-    """Whether this user signs in by a password that is kept here."""
+    """Whether this user signs in by a password that is stored here."""
     return user.is_active and not user.is_from_directory and bool(user.password) and user.has_usable_password()
 
 
 def mail_link(address: str, language: str) -> int:
-    """Sends a link to each user with this address who may reset their password; returns to how many."""
+    """Send a link to each user with this address who may reset their password; return how many."""
     users = [each for each in filter_users_by_email(address, is_active=True, prefer_verified=True) if may_reset(each)]
     if users:
         with translation.override(language):
@@ -37,7 +37,7 @@ def mail_link(address: str, language: str) -> int:
 
 
 class ResetForm(ResetPasswordForm):
-    """Takes an address and has a worker do the rest."""
+    """Takes an address and sends the task to a worker."""
 
     def clean_email(self) -> str:
         return str(self.cleaned_data["email"]).lower()
@@ -52,7 +52,7 @@ class ResetForm(ResetPasswordForm):
 
 
 class ResetTokenForm(UserTokenForm):
-    """Refuses the link of somebody who may not reset their password any more."""
+    """Refuses the link of a user who may not reset their password any more."""
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = super().clean()

@@ -1,8 +1,8 @@
-"""Who may see and do what. Every queryset that leaves the record passes through here; what it does not name is refused.
+"""Who may see and do what. Every queryset for users is restricted here; what is not allowed is refused.
 
-What concerns the whole cluster needs a permission of Django's, which the groups in :mod:`controlplane.accounts.roles`
-hand out; superusers have all. In a project, viewers read, members also submit and end their own jobs, leads act on all
-of it. ``is_staff`` only opens the administration.
+Cluster-wide actions need a permission of Django's, which the groups in :mod:`controlplane.accounts.roles` have;
+superusers have all. In a project, viewers read, members also submit and end their own jobs, leads act on all of it.
+``is_staff`` only opens the administration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RANK = {str(role): rank for rank, role in enumerate(Member.Role)}
 
 
 class Permit(StrEnum):
-    """What needs a permission, by the name that Django has for it."""
+    """The permissions, by their names in Django."""
 
     SEE_JOBS = "jobs.view_job"
     SEE_DECISIONS = "jobs.view_decision"
@@ -54,7 +54,7 @@ class Permit(StrEnum):
     CANCEL_SIMULATIONS = "simulations.change_simulation"
 
 
-# What decides how much is seen: two users with the same of these, and the same projects, see the same.
+# The permissions that decide what a user sees: two users with the same of these, and the same projects, see the same.
 SEEING = frozenset({Permit.SEE_JOBS, Permit.SEE_DECISIONS, Permit.SEE_NODES, Permit.SEE_ALARMS, Permit.SEE_PROJECTS})
 
 
@@ -64,7 +64,7 @@ def may(user: User, permit: Permit) -> bool:
 
 
 def runs_cluster(user: User) -> bool:
-    """Whether this user has any permission beyond those that projects give."""
+    """Whether this user has any permission beyond those of projects."""
     return user.is_active and (user.is_superuser or bool(user.get_all_permissions()))
 
 
@@ -85,7 +85,7 @@ def held(users: Collection[int]) -> dict[int, frozenset[str]]:
 
 
 def visible_projects(user: User) -> QuerySet[Project]:
-    """The projects that this user may know of."""
+    """The projects that this user may see."""
     return Project.objects.all() if may(user, Permit.SEE_PROJECTS) else Project.objects.filter(member__user=user)
 
 
@@ -102,7 +102,7 @@ def led(user: User) -> QuerySet[Project]:
 
 
 def joined(user: User) -> list[UUID]:
-    """The ids of the projects of which this user is a member, in whatever role."""
+    """The ids of the projects of which this user is a member, in any role."""
     return list(Member.objects.filter(user=user).values_list("project_id", flat=True))
 
 
@@ -118,7 +118,8 @@ def visible_jobs(user: User, prefix: str = "") -> Q:
 
 
 def sight(user: User) -> Callable[[int, UUID], bool]:
-    """Whether this user sees a job of this owner and project: as :func:`visible_jobs`, for many jobs that were read."""
+    """Return a function that tells whether this user sees a job of an owner and project, like :func:`visible_jobs`, for
+    many jobs that were already read."""
     if may(user, Permit.SEE_JOBS):
         return lambda owner_id, project_id: True
     projects = set(joined(user))
@@ -126,7 +127,7 @@ def sight(user: User) -> Callable[[int, UUID], bool]:
 
 
 def audience(user: User) -> list[str]:
-    """What tells what a user sees: two users with the same audience see the same."""
+    """Return a key of what a user sees: two users with the same audience see the same."""
     sees = sorted(map(str, SEEING if user.is_superuser else SEEING & user.get_all_permissions()))
     if Permit.SEE_JOBS in sees:
         return sees
@@ -135,7 +136,7 @@ def audience(user: User) -> list[str]:
     def has_more() -> bool:
         return user.jobs.exclude(project__in=projects).exists()
 
-    # Where this is a minute old somebody sees less than they might, and nobody sees more.
+    # If this is a minute old a user may see less than they could, but never more.
     alone = cache.get_or_set(f"sees-own:{user.pk}", has_more, 60)
     return [*sees, *map(str, projects), *([str(user.pk)] if alone else [])]
 
@@ -147,11 +148,11 @@ def may_end(user: User, *, owner_id: int, project_id: UUID) -> bool:
     return led(user).filter(pk=project_id).exists()
 
 
-# -- who may hand out what: nobody gives, to themselves or by way of others, what they do not have
+# -- delegation: nobody gives, to themselves or through others, what they do not have
 
 
 def grantable(user: User) -> QuerySet[Granted]:
-    """The permissions that this user may give to somebody else: those that they have."""
+    """The permissions that this user may give to others: their own."""
     if user.is_superuser:
         return Granted.objects.all()
     names = [name.partition(".") for name in user.get_all_permissions()]
@@ -167,7 +168,7 @@ def covers_group(user: User, group: Group) -> bool:
 
 
 def grantable_groups(user: User) -> QuerySet[Group]:
-    """The groups to which this user may add others: those that give nothing beyond what they have."""
+    """The groups to which this user may add others: those without permissions beyond their own."""
     if user.is_superuser:
         return Group.objects.all()
     beyond = Granted.objects.exclude(pk__in=grantable(user).values("pk"))
@@ -175,9 +176,9 @@ def grantable_groups(user: User) -> QuerySet[Group]:
 
 
 def covers(user: User, other: User) -> bool:
-    """Whether this user may do all that ``other`` may, so that to act in their name gives nothing new.
+    """Whether this user may do all that ``other`` may, so that acting as them gives no further rights.
 
-    Compares permissions, the superuser's flag, the flag that opens the administration, and the roles in projects.
+    Compares permissions, the superuser and administration flags, and the roles in projects.
     """
     if user.is_superuser or user.pk == other.pk:
         return True

@@ -1,6 +1,6 @@
-"""OpenID Connect as allauth speaks it, with what a provider says of a person bounded before it is kept.
+"""allauth's OpenID Connect with bounded claims.
 
-allauth finds this module by its name, in each application that is installed.
+allauth finds this module by its name, in each installed application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_GROUPS, LONGEST_GROUP = 1_000, 200
 
 
 def bounded(claims: Mapping[str, Any], groups_claim: str) -> dict[str, Any]:
-    """The claims that are used here, of the right type and length, without what cannot be printed."""
+    """Return the claims used here, with checked types and lengths, without unprintable characters."""
     found: dict[str, Any] = {}
     for name, longest in LONGEST.items():
         told = claims.get(name)
@@ -46,9 +46,10 @@ class BoundedProvider(OpenIDConnectProvider):
     """A provider of OpenID Connect whose claims are bounded."""
 
     def sociallogin_from_response(self, request: HttpRequest, response: Mapping[str, Any]) -> Any:
-        """The sign-in that a provider's answer amounts to. Raises OAuth2Error for an answer about nobody, or about two.
+        """Return the sign-in for a provider's answer. Raises OAuth2Error for an answer about nobody, or about two
+        users.
 
-        An answer has the claims of the token, of the address for user information, or of both.
+        An answer has the claims of the token, of the user information endpoint, or of both.
         """
         claims = [each for each in (response.get("id_token"), response.get("userinfo")) if isinstance(each, dict)]
         groups_claim = settings.OIDC_PROVIDERS[self.sub_id].groups_claim
@@ -61,7 +62,7 @@ class BoundedProvider(OpenIDConnectProvider):
         )
 
     def extract_extra_data(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """What is kept of the claims."""
+        """Return the claims to store."""
         return dict(data["userinfo"])
 
 

@@ -1,6 +1,6 @@
-"""Providers of OpenID Connect and the directory, as the environment configures them: read once, by the settings.
+"""Providers of OpenID Connect and the LDAP directory, read once from the environment, by the settings.
 
-Nothing here asks Django for anything, so that the settings can read it.
+Does not import Django's settings, which import this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A group of a provider or directory, and the role in a project that its members have here."""
+    """A group of a provider or directory, and the role in a project that its members get here."""
 
     group: str
     project: str
@@ -55,7 +55,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An LDAP directory. ``required_group`` is the address of a group in it that everybody who signs in must be in."""
+    """An LDAP directory. ``required_group`` is the DN of a group that everybody who signs in must be in."""
 
     url: str
     start_tls: bool
@@ -71,7 +71,7 @@ class Directory:
 
 
 def read_directory(environment: Mapping[str, str]) -> Directory | None:
-    """The directory that ``YARD_LDAP_URL`` names, if any. Raises ImproperlyConfigured with the variable at fault."""
+    """Read the directory from ``YARD_LDAP_URL``, if set. Raises ImproperlyConfigured with the invalid variable."""
     url = environment.get("YARD_LDAP_URL", "")
     if not url:
         return None
@@ -114,7 +114,7 @@ def read_directory(environment: Mapping[str, str]) -> Directory | None:
 
 
 def read_providers(environment: Mapping[str, str]) -> dict[str, Provider]:
-    """The providers that ``YARD_OIDC`` names, by name. Raises ImproperlyConfigured with the variable at fault."""
+    """Read the providers that ``YARD_OIDC`` lists, by name. Raises ImproperlyConfigured with the invalid variable."""
     return {name: _provider(name, environment) for name in _words(environment.get("YARD_OIDC", ""))}
 
 
@@ -149,7 +149,8 @@ def _provider(name: str, environment: Mapping[str, str]) -> Provider:
 
 
 def read_grants(variable: str, text: str) -> tuple[Grant, ...]:
-    """Grants as ``GROUP=PROJECT:ROLE``, separated by commas. Raises ImproperlyConfigured for one that is none."""
+    """Parse grants of the form ``GROUP=PROJECT:ROLE``, separated by commas. Raises ImproperlyConfigured for an invalid
+    one."""
     found = []
     for word in _words(text):
         group, _, right = word.rpartition("=")
@@ -163,7 +164,7 @@ def read_grants(variable: str, text: str) -> tuple[Grant, ...]:
 
 
 def secret_in(variable: str, path: str) -> str:
-    """The secret in a file. Raises ImproperlyConfigured where it cannot be read, or is empty."""
+    """Read the secret in a file. Raises ImproperlyConfigured if it cannot be read, or is empty."""
     try:
         secret = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the open line of a browser rests on: its session, and the rights of its user as they are now."""
+"""The session and present rights of the user of a browser's socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.accounts.permissions import held
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Of an active user whose session holds. Equal as long as the same may be seen; ``user`` is as the row is now."""
+    """The rights of an active user with a valid session. Equal values see the same; ``user`` is the present row."""
 
     password: str
     is_staff: bool
@@ -27,7 +27,7 @@ class Rights:
 
 
 def rights(keys: Set[tuple[str, int]]) -> dict[tuple[str, int], Rights]:
-    """By session key and user id; nothing for a session that ended or expired, and for a user who is inactive."""
+    """Return the rights by session key and user id; nothing for ended or expired sessions and inactive users."""
     valid = Session.objects.filter(session_key__in={session for session, _ in keys}, expire_date__gt=timezone.now())
     sessions = set(valid.values_list("session_key", flat=True))
     users = User.objects.filter(is_active=True).in_bulk({user for _, user in keys})

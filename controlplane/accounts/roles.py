@@ -1,7 +1,7 @@
-"""The roles in which people run the cluster: groups of Django's, each with the permissions that its work needs.
+"""The roles for running the cluster: groups of Django's, each with the permissions for its work.
 
-A migration makes them. Installations may change them, and make further groups, in the administration. A permission
-that a later release adds is put into the groups by a migration of its own.
+A migration creates them. Installations may change them, and create further groups, in the administration. A permission
+of a later release is added to the groups by a migration of its own.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
 
 
 def install(group: Any, permission: Any) -> None:
-    """Makes the groups, and puts into them what they lack; takes nothing out of them.
+    """Create the groups, and add their missing permissions; removes none.
 
-    ``group`` and ``permission`` are Django's models, as they are now or as a migration has them.
+    ``group`` and ``permission`` are Django's models, present or historical.
     """
     for name, wanted in ROLES.items():
         row, _made = group.objects.get_or_create(name=name)

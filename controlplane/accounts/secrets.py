@@ -1,4 +1,4 @@
-"""The secrets of projects: who may set and delete them, and how. Their values are read by what orders a stage only."""
+"""The secrets of projects: who may set and delete them, and how. Values are read only when a stage is ordered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST: Final = 48 * 1024
 
 
 class SecretRefused(Exception):
-    """A secret is not set or deleted; the text is for whoever asked. ``code`` is stable, ``field`` is what is wrong."""
+    """A secret is not set or deleted; the text is for the user. ``code`` is stable, ``field`` is the invalid field."""
 
     def __init__(self, code: str, detail: str, field: str = "", status: int = 422) -> None:
         super().__init__(detail)
@@ -29,12 +29,12 @@ class SecretRefused(Exception):
 
 
 def of(project: Project) -> QuerySet[Secret]:
-    """The secrets of a project without what is encrypted in them."""
+    """The secrets of a project without their encrypted values."""
     return Secret.objects.filter(project=project).defer("ciphertext", "wrapped_key")
 
 
 def may_set(user: User, project: Project) -> bool:
-    """Whether this user may give secrets of this project a value: whoever may submit to it."""
+    """Whether this user may set secrets of this project: users who may submit to it."""
     return permissions.submittable(user).filter(pk=project.pk).exists()
 
 
@@ -44,15 +44,17 @@ def may_delete(user: User, project: Project) -> bool:
 
 
 def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bool]:
-    """Gives a secret this value; the last is whether there was none of this name. The value that it has already makes
-    no new version. Raises :class:`SecretRefused`, and ``KeyUnavailable``."""
+    """Set a secret; the second value tells whether it is new. The same value again makes no new version.
+
+    Raises :class:`SecretRefused`, and ``KeyUnavailable``.
+    """
     if not may_set(user, project):
         detail = _("only members and leads of project {project} and operators may set its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
     _check(name, value)
     now, who = timezone.now(), user.get_username()
     with transaction.atomic():
-        # Whoever sets one waits for whoever sets another: so nobody counts past the limit.
+        # Serialised, so that concurrent calls do not exceed the limit.
         Project.objects.select_for_update().get(pk=project.pk)
         row = Secret.objects.filter(project=project, name=name).first()
         is_new = row is None
@@ -73,7 +75,7 @@ def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bo
 
 
 def delete(user: User, project: Project, name: str) -> None:
-    """Deletes a secret of this name, if there is one. Stages that wait for it go on waiting, and say for what. Raises
+    """Delete the secret of this name, if there is one. Stages that need it keep waiting, with that reason. Raises
     :class:`SecretRefused`."""
     if not may_delete(user, project):
         detail = _("only leads of project {project} and operators may delete its secrets")
@@ -86,7 +88,7 @@ def delete(user: User, project: Project, name: str) -> None:
 
 
 def _named(row: Secret) -> tuple[str, object, str]:
-    """What the audit log calls it."""
+    """The object for the audit log."""
     return "secret", row.pk, f"{row.project.name}/{row.name}"
 
 
@@ -114,7 +116,7 @@ def _check(name: str, value: str) -> None:
 
 
 def _holds(row: Secret, value: str) -> bool:
-    """Whether the secret has this value; what cannot be opened is another."""
+    """Whether the secret has this value; one that cannot be decrypted has not."""
     try:
         return hmac.compare_digest(row.content(), value.encode())
     except KeyUnavailable:

@@ -1,11 +1,11 @@
-"""Entries of the audit log for what allauth and Django do with passwords, addresses, second factors and sign-ins.
+"""Audit entries for what allauth and Django do with passwords, addresses, second factors and sign-ins.
 
 They are written by signals, each within the transaction of the change: of new second factors and recovery codes by the
 signal of their rows, because allauth's own comes only after the commit; of the others by allauth's signals, which it
 sends right after it wrote the change, in views that are one transaction (``pages.urls``, ``pages.password_reset``,
 ``pages.address``, ``pages.user``) or in ``adapters.ProviderAdapter``.
 
-A sign-in alone has an entry of its own: what it changes, the session, is written with the answer, after all views.
+Only the entry of a sign-in is not in the transaction of its change, the session, which is saved with the response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controlplane.accounts.models import User
 
 
 def connect() -> None:
-    """Begins to listen; called once, when the application is ready."""
+    """Connect to the signals; called once, when the application is ready."""
     user_logged_in.connect(_signed_in, dispatch_uid="audit")
     password_reset.connect(_password, dispatch_uid="audit")
     email_changed.connect(_address, dispatch_uid="audit")
@@ -34,33 +34,33 @@ def connect() -> None:
     social_account_removed.connect(_account_removed, dispatch_uid="audit")
 
 
-def _signed_in(user: User, **_told: Any) -> None:
+def _signed_in(user: User, **_unused: Any) -> None:
     audit.record("user.sign_in", user)
 
 
-def _password(user: User, **_told: Any) -> None:
+def _password(user: User, **_unused: Any) -> None:
     audit.record("user.password", user)
 
 
-def _address(user: User, from_email_address: Any, to_email_address: Any, **_told: Any) -> None:
+def _address(user: User, from_email_address: Any, to_email_address: Any, **_unused: Any) -> None:
     before = {"address": from_email_address.email} if from_email_address else {}
     audit.record("user.address", user, before=before, after={"address": to_email_address.email})
 
 
-def _factor_added(instance: Authenticator, created: bool, **_told: Any) -> None:
+def _factor_added(instance: Authenticator, created: bool, **_unused: Any) -> None:
     if created:
         audit.record("user.factor_add", instance.user, after={"factor": instance.type})
 
 
-def _factor_removed(user: User, authenticator: Any, **_told: Any) -> None:
+def _factor_removed(user: User, authenticator: Any, **_unused: Any) -> None:
     audit.record("user.factor_remove", user, before={"factor": authenticator.type})
 
 
-def _account_added(sociallogin: Any, **_told: Any) -> None:
-    told = {"provider": sociallogin.account.provider, "account": sociallogin.account.uid}
-    audit.record("user.provider_add", sociallogin.user, after=told)
+def _account_added(sociallogin: Any, **_unused: Any) -> None:
+    account = {"provider": sociallogin.account.provider, "account": sociallogin.account.uid}
+    audit.record("user.provider_add", sociallogin.user, after=account)
 
 
-def _account_removed(socialaccount: Any, **_told: Any) -> None:
-    told = {"provider": socialaccount.provider, "account": socialaccount.uid}
-    audit.record("user.provider_remove", socialaccount.user, before=told)
+def _account_removed(socialaccount: Any, **_unused: Any) -> None:
+    account = {"provider": socialaccount.provider, "account": socialaccount.uid}
+    audit.record("user.provider_remove", socialaccount.user, before=account)

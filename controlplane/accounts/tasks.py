@@ -9,8 +9,8 @@ from controlplane.accounts import password_reset
     name=password_reset.TASK, acks_late=True, reject_on_worker_lost=True, soft_time_limit=60, time_limit=90
 )
 def mail_reset_link(address: str, language: str) -> None:
-    """Mails a link by which a password is set anew.
+    """Mails a link to reset a password.
 
-    Idempotent for the account: done twice it sends two links, and using one of them ends the other.
+    Idempotent for the account: done twice it sends two links, and using one of them invalidates the other.
     """
     password_reset.mail_link(address, language)

@@ -28,12 +28,13 @@ LONGEST_REASON = 500
 
 
 class Adjustment(Share, frozen=True, omit_defaults=True):
-    """What the processes of a running attempt are to get. What is not named stays; null takes it back to the start.
+    """A change of the resources of a running attempt's processes. Absent fields stay; null resets a field to its value
+    at the start.
 
-    ``cpus_milli`` are cores in thousandths; ``cpus`` names them by the kernel's numbers instead. Weights go from 1 to
-    10000, and 100 is the usual one. ``memory_bytes`` is the limit. On a device that takes turns, one of ``queue_class``
-    *short* stays on the top level and one of *long* on the last; ``quantum_s`` is how long its turns are. ``ranks`` are
-    the parts that change; all of them where it is absent.
+    ``cpus_milli`` are cores in thousandths; ``cpus`` names them by the kernel's numbers instead. Weights are from 1 to
+    10000; 100 is the default. ``memory_bytes`` is the limit. On a time-shared device, ``queue_class`` *short* keeps a
+    stage on the top level and *long* on the last; ``quantum_s`` is the length of its turns in seconds. ``ranks`` are
+    the parts to change; all of them if absent.
     """
 
     ranks: list[int] | None = None
@@ -50,7 +51,7 @@ class AttemptSerializer(ReadModelSerializer):
 
 @extend_schema_view(retrieve=extend_schema(description="An attempt by its id."))
 class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
-    """Tries at running a stage."""
+    """Attempts at running a stage."""
 
     lookup_value_converter = "uuid"
     examples = {"name": "00000000-0000-4000-8000-000000000000"}
@@ -69,9 +70,9 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True, methods=["post"])
     def adjust(self, request: Request, name: str) -> Response:
-        """Changes the running processes in place: the same pids, nothing restarts. The agent applies it within two
-        seconds; ``seen_rev`` of a part tells that it has, and ``notes`` what it could not. More than the stage has
-        asked for, and a place before others, only staff may give."""
+        """Changes the running processes in place, under the same pids and without a restart. The agent applies it
+        within two seconds; ``seen_rev`` of a part tells that it did, and ``notes`` what it could not apply. Only staff
+        may give more than the stage asked for, or precedence over others."""
         user, attempt = self.user, self.get_object()
         job = attempt.stage.job
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
@@ -97,7 +98,7 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
 
 
 def _wish(data: Any) -> tuple[dict[str, Any], str, list[int] | None]:
-    """The fields that are to change, the reason, and the ranks; raises 422 with the field that is wrong."""
+    """The fields to change, the reason, and the ranks; raises 422 with the invalid field."""
     if not isinstance(data, dict):
         raise _wrong("", _('the body must be an object of what is to change, such as {"suspended": true}'))
     given = dict(data)

@@ -15,7 +15,7 @@ from controlplane.accounts.models import Token, User
 
 
 class TokenAuthentication(BaseAuthentication):
-    """``Authorization: Bearer yard_...``. A revoked or expired token is refused from that moment on."""
+    """``Authorization: Bearer yard_...``. A revoked or expired token is refused at once."""
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         scheme, _space, secret = get_authorization_header(request).partition(b" ")
@@ -32,11 +32,11 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class BrowserAuthentication(SessionAuthentication):
-    """The signed-in browser. Whatever changes something must carry the CSRF token in ``X-CSRFToken``."""
+    """The signed-in browser. Requests that change something must carry the CSRF token in ``X-CSRFToken``."""
 
 
 class TokenScheme(OpenApiAuthenticationExtension):
-    """How the schema describes the token."""
+    """The description of the token in the schema."""
 
     target_class = TokenAuthentication
     name = "token"
@@ -46,7 +46,7 @@ class TokenScheme(OpenApiAuthenticationExtension):
 
 
 class BrowserScheme(OpenApiAuthenticationExtension):
-    """How the schema describes the browser's session."""
+    """The description of the browser's session in the schema."""
 
     target_class = BrowserAuthentication
     name = "session"

@@ -29,7 +29,7 @@ class BoundedJSON(BaseParser):
 
 
 class BoundedYAML(BaseParser):
-    """Parses ``application/yaml`` as a job file: YAML 1.2 words, no anchors, no tags, no doubled keys."""
+    """Parses ``application/yaml`` as a job file: YAML 1.2 scalars, no anchors, no tags, no duplicate keys."""
 
     media_type = "application/yaml"
 
@@ -40,7 +40,7 @@ class BoundedYAML(BaseParser):
 
 
 def read_bounded(stream: IO[bytes], largest: int) -> bytes:
-    """All of the stream; raises 413 where it is longer than ``largest`` bytes."""
+    """Read the whole stream; raises 413 if it is longer than ``largest`` bytes."""
     content = stream.read(largest + 1)
     if len(content) > largest:
         raise RequestRefused(413, "too_large", _("the body must have at most {most:,} bytes").format(most=largest))

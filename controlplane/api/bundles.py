@@ -1,4 +1,4 @@
-"""Bundles: a stage's code and files, uploaded once and kept under the SHA-256 of their bytes."""
+"""Bundles: a stage's code and files, uploaded once and stored under the SHA-256 of their bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BundleSerializer(serializers.ModelSerializer):
 
 
 class Bytes(BaseParser):
-    """Leaves the body as a stream, whatever its type says."""
+    """Passes the body on as a stream, whatever its type."""
 
     media_type = "*/*"
 
@@ -49,7 +49,7 @@ class Bytes(BaseParser):
 
 
 class MaySubmit(BasePermission):
-    """Refuses who may submit to no project: nothing would ever use what they upload."""
+    """Refuses users who may submit to no project, because no stage would use their uploads."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS or permissions.submittable(signed_in(request)).exists():
@@ -60,7 +60,7 @@ class MaySubmit(BasePermission):
 
 
 class BelowShare(BasePermission):
-    """Refuses who has uploaded as many bytes of bundles as one person may have here."""
+    """Refuses users who have uploaded as many bytes of bundles as one user may."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS:
@@ -74,7 +74,7 @@ class BelowShare(BasePermission):
 
 
 class BundleViewSet(ResourceViewSet):
-    """Where bundles come in, and whether one is here."""
+    """Uploads bundles and tells whether one is stored."""
 
     parser_classes = [Bytes]
     permission_classes = [*ResourceViewSet.permission_classes, MaySubmit, HasRoom, BelowShare]
@@ -84,7 +84,7 @@ class BundleViewSet(ResourceViewSet):
     serializer_class = BundleSerializer
 
     def is_idempotent(self, request: Request) -> bool:
-        return False  # by its content it is anyway
+        return False  # a bundle is named by its content, so it is idempotent without a key
 
     @extend_schema(
         operation_id="bundles_upload",
@@ -92,7 +92,7 @@ class BundleViewSet(ResourceViewSet):
         responses={201: BundleSerializer, 200: BundleSerializer, 413: Problem, 507: Problem},
     )
     def create(self, request: Request) -> Response:
-        """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""
+        """Stores a tar.gz. Uploading it again changes nothing and answers 200."""
         incoming = Incoming()
         try:
             sha256, size = _receive(request.data, incoming, settings.BUNDLE_MAX_BYTES)
@@ -108,7 +108,7 @@ class BundleViewSet(ResourceViewSet):
         return self.shown(row, status=201 if new else 200)
 
     def retrieve(self, request: Request, sha256: str) -> Response:
-        """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
+        """The size of a stored bundle; 404 if it has to be uploaded first."""
         row = Row.objects.filter(sha256=sha256).first()
         if row is None or not storages["bundles"].exists(row.place(sha256)):
             raise not_found(_("bundle"))
@@ -117,7 +117,7 @@ class BundleViewSet(ResourceViewSet):
 
 
 def _receive(stream: IO[bytes] | Any, into: Incoming, largest: int) -> tuple[str, int]:
-    """Writes the body to a file; its digest and size. Raises RequestRefused where it is no bundle."""
+    """Write the body to a file; return its digest and size. Raises RequestRefused if it is not a bundle."""
     digest, size, first = hashlib.sha256(), 0, b""
     while piece := stream.read(PIECE) if hasattr(stream, "read") else b"":
         first, size = first or piece[:2], size + len(piece)

@@ -1,6 +1,6 @@
-"""Consolidation: which moves would make room for a stage that fits nowhere, and at what price. It is only advice.
+"""Consolidation: moves of running stages that would make room for a stage that fits nowhere, with their price.
 
-The moves are made when a person follows the advice.
+Advice only: a move is made when a person accepts it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from controlplane.whatif.consolidation import follow
 
 
 class FollowedSerializer(StrictSerializer):
-    """Which advice to follow: the id of the stage that it is for."""
+    """The advice to follow, by the id of the stage that it is for."""
 
     stage = serializers.CharField()
 
 
 class ConsolidationViewSet(SingleViewSet):
-    """What could be moved together."""
+    """Advice on moves of running stages."""
 
     scope = "admin"
     permits = {
@@ -37,8 +37,8 @@ class ConsolidationViewSet(SingleViewSet):
 
     @extend_schema(responses=consolidation.Consolidation)
     def retrieve(self, request: Request) -> Response:
-        """For stages at the head of the queue that fit nowhere although enough is free in all: who would have to move,
-        and what that costs. Nothing is changed by asking. Only staff."""
+        """Advice for stages at the head of the queue that fit nowhere although enough is free in total: the stages that
+        would move, and the price. Changes nothing. Only staff."""
         return Response(consolidation.advised(self.user))
 
     @extend_schema(
@@ -48,7 +48,7 @@ class ConsolidationViewSet(SingleViewSet):
         examples=[OpenApiExample("One", {"stage": "00000000-0000-4000-8000-000000000000"}, request_only=True)],
     )
     def create(self, request: Request) -> Response:
-        """Follows one advice: those who stand in the way stop with a checkpoint and go on elsewhere. Only staff."""
+        """Follows one advice: the stages to move stop with a checkpoint and resume elsewhere. Only staff."""
         done = follow(self.body(FollowedSerializer)["stage"], self.user)
         if done is None:
             raise RequestRefused(

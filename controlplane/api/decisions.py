@@ -28,7 +28,7 @@ class DecisionSerializer(ReadModelSerializer):
 
 
 class WaitQuerySerializer(StrictSerializer):
-    """Which of the waiting stages of a decision."""
+    """A page of the waiting stages of a decision, or one code."""
 
     code = serializers.CharField(
         default="", allow_blank=True, help_text="Only stages that waited for this primary reason."
@@ -66,7 +66,7 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
 
     @extend_schema(responses=decisions.DecisionDetail, parameters=[WaitQuerySerializer])
     def retrieve(self, request: Request, number: int) -> Response:
-        """A decision with its whole plan, as far as the log still holds it; of those that waited, 500 at a time."""
+        """A decision with its whole plan, as far as the log still has it; waiting stages come 500 at a time."""
         return Response(decisions.one(self.user, number, **self.asked(WaitQuerySerializer)))
 
     @extend_schema(
@@ -75,14 +75,14 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
     )
     @action(detail=True)
     def difference(self, request: Request, number: int) -> Response:
-        """What another profile would have decided on what was known then. Nothing is changed."""
+        """The plan of another profile for the inputs of this decision. Changes nothing."""
         return Response(decisions.under(self.user, number, **self.asked(DifferenceQuerySerializer)))
 
     @extend_schema(responses={200: OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record.")})
     @action(detail=True)
     def record(self, request: Request, number: int) -> HttpResponse:
-        """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
-        project's stages."""
+        """The inputs of a decision as a file for ``scheduler.cli replay``. Staff only: it shows stages of all
+        projects."""
         if not permissions.may(self.user, Permit.SEE_DECISIONS):
             raise RequestRefused(
                 403, "forbidden", _("a record shows the stages of every project; only staff may take it")

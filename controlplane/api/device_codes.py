@@ -19,7 +19,8 @@ from controlplane.api.viewsets import SingleViewSet
 
 
 class DeviceAskSerializer(StrictSerializer):
-    """What a program asks for; without scopes read and submit. The person reads ``name`` before they confirm."""
+    """A program's request for a code; default scopes are read and submit. The person sees ``name`` before
+    confirming."""
 
     name = serializers.CharField(max_length=60)
     scopes = serializers.ListField(
@@ -29,7 +30,7 @@ class DeviceAskSerializer(StrictSerializer):
 
 
 class DeviceGrantSerializer(serializers.Serializer):
-    """What the program shows, and how it goes on asking: every ``interval`` seconds, for ``expires_in`` at most."""
+    """What the program shows, and how it polls: every ``interval`` seconds, for at most ``expires_in`` seconds."""
 
     device_code = serializers.CharField()
     user_code = serializers.CharField()
@@ -39,13 +40,13 @@ class DeviceGrantSerializer(serializers.Serializer):
 
 
 class DeviceSecretSerializer(StrictSerializer):
-    """The secret that the program was given with its code."""
+    """The secret that the program received with its code."""
 
     device_code = serializers.CharField(max_length=200)
 
 
 class IssuedTokenSerializer(serializers.Serializer):
-    """An access token of whoever confirmed. It is told this once."""
+    """An access token of the user who confirmed. It is returned once."""
 
     access_token = serializers.CharField()
     token_type = serializers.CharField()
@@ -55,7 +56,7 @@ class IssuedTokenSerializer(serializers.Serializer):
 
 
 class DeviceCodeViewSet(SingleViewSet):
-    """Codes for programs, and the tokens for those whose code was confirmed."""
+    """Codes for programs, and the tokens of confirmed codes."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
@@ -63,7 +64,7 @@ class DeviceCodeViewSet(SingleViewSet):
     serializer_class = DeviceGrantSerializer
 
     def is_idempotent(self, request: Request) -> bool:
-        return False  # nobody is signed in, and each code is another
+        return False  # keys belong to users, and nobody is signed in here
 
     @extend_schema(
         request=DeviceAskSerializer,
@@ -72,7 +73,8 @@ class DeviceCodeViewSet(SingleViewSet):
         examples=[OpenApiExample("A program", {"name": "yard on a laptop"}, request_only=True)],
     )
     def create(self, request: Request) -> Response:
-        """A code for a program to show. A person who is signed in types it at ``verification_uri`` and confirms it."""
+        """Creates a code for a program to show. A signed-in person enters it at ``verification_uri`` and confirms
+        it."""
         ask = self.body(DeviceAskSerializer)
         if not ask["name"].isprintable():
             raise RequestRefused(400, "invalid", _("name must be 1 to 60 characters that can be printed"))
@@ -100,8 +102,8 @@ class DeviceCodeViewSet(SingleViewSet):
     )
     @action(detail=False, methods=["post"])
     def token(self, request: Request) -> Response:
-        """The token, once it was confirmed. Until then 400 with the code ``authorization_pending``, or ``slow_down``
-        for whoever asks too often; ``access_denied`` and ``expired_token`` are final."""
+        """The token, once the code is confirmed. Until then 400 with the code ``authorization_pending``, or
+        ``slow_down`` if polled too often; ``access_denied`` and ``expired_token`` are final."""
         found = device_codes.collect(self.body(DeviceSecretSerializer)["device_code"])
         if found.token is None:
             told = {
@@ -123,13 +125,13 @@ class DeviceCodeViewSet(SingleViewSet):
 
 
 class OwnTokenViewSet(SingleViewSet):
-    """The token that a request is sent with."""
+    """The access token of the request."""
 
     permission_classes = [IsAuthenticated]
 
     @extend_schema(operation_id="token_revoke", responses={204: None, 401: Problem, 409: Problem})
     def destroy(self, request: Request) -> Response:
-        """Takes back the token that this request carries. It is refused from now on."""
+        """Revokes the token that this request carries."""
         if not isinstance(request.auth, Token):
             raise RequestRefused(409, "no_token", _("this request carries no access token that could be taken back"))
         service.revoke_token(request.auth.user, request.auth.pk)

@@ -1,4 +1,4 @@
-"""Devices with their holders and newest measurements. Everybody who is signed in sees all devices."""
+"""Devices with their holders and newest measurements. Every signed-in user sees all devices."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class DeviceViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     @reasoned_action
     def cordon(self, request: Request, name: str) -> Response:
-        """Takes a device out of service: what holds it goes on. A reason is required."""
+        """Takes a device out of service; stages that hold it go on. A reason is required."""
         return self.act(service.cordon)
 
     @reasoned_action
     def uncordon(self, request: Request, name: str) -> Response:
-        """Puts a cordoned device back in service."""
+        """Returns a cordoned device to service."""
         return self.act(service.uncordon)

@@ -20,7 +20,7 @@ class JobEventSerializer(ReadModelSerializer):
 
 @extend_schema_view(list=extend_schema(description="What happened, newest first."))
 class EventViewSet(ListModelMixin, ResourceViewSet):
-    """The history of all jobs."""
+    """Events of all jobs."""
 
     queryset = rows.Event.objects.none()
     filterset_class = events.EventFilter

@@ -12,7 +12,8 @@ from controlplane.api.serializers import refuse_unknown
 
 
 class StrictFilterBackend(DjangoFilterBackend):
-    """Narrows a list by the view's ``filterset_class``, and refuses a parameter that neither it nor the pages know."""
+    """Filters a list by the view's ``filterset_class``, and refuses parameters that are neither filters nor of
+    pagination."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet, view: Any) -> QuerySet:
         filterset = self.get_filterset_class(view, queryset)

@@ -18,9 +18,9 @@ from controlplane.fleet import fuse
 
 
 class FuseSerializer(serializers.Serializer):
-    """Since when the fuse is blown, null where it is whole; the silent nodes that ran something, of ``nodes`` in all.
+    """Since when the fuse is blown, null if it is not; the silent nodes with stages, and the total number of ``nodes``.
 
-    While it is blown nothing of theirs is started elsewhere.
+    While it is blown, stages of silent nodes are not requeued.
     """
 
     blown_at = serializers.DateTimeField(allow_null=True)
@@ -36,14 +36,14 @@ class FuseViewSet(SingleViewSet):
     serializer_class = FuseSerializer
 
     def retrieve(self, request: Request) -> Response:
-        """Whether so many nodes fell silent together that none of them is given up."""
+        """Whether the fuse is blown because many nodes fell silent together."""
         return self.shown(fuse.state())
 
     @extend_schema(request=ReasonSerializer, examples=[WHY])
     @action(detail=False, methods=["post"])
     def release(self, request: Request) -> Response:
-        """Lets silent nodes be given up: what ran there is started elsewhere where its owner wants that. Staff only; a
-        reason is required."""
+        """Releases the fuse: silent nodes may be declared lost, and their stages are requeued if their owners asked for
+        that. Staff only; a reason is required."""
         why = self.body(ReasonSerializer)["reason"].strip()
         if not why:
             raise RequestRefused(422, "reason_missing", _("say why the silent nodes may be given up: reason is empty"))

@@ -22,9 +22,9 @@ from controlplane.api.problem import RequestRefused
 
 
 def once(request: Request, act: Callable[[], Response]) -> Response:
-    """What ``act`` answers to this request, or answered to the first one with its key.
+    """Return the response of ``act`` to this request, or the stored one of the first request with its key.
 
-    Only answers below 400 are kept: what was refused may be tried again.
+    Only responses below 400 are stored, so a refused request may be repeated.
     """
     key = request.headers.get("Idempotency-Key", "")
     if not key:
@@ -43,7 +43,7 @@ def once(request: Request, act: Callable[[], Response]) -> Response:
     return response
 
 
-# One statement: a new key, or an old one whose life is over; of a key that still counts nothing comes back.
+# One statement: inserts a new key or replaces an expired one; returns no row for a valid key.
 _CLAIM = """
 INSERT INTO access_idempotencykey AS k (user_id, key, digest, created_at) VALUES (%s, %s, %s, now())
 ON CONFLICT (user_id, key) DO UPDATE SET digest = excluded.digest, status = NULL, body = NULL, created_at = now()
@@ -52,7 +52,7 @@ WHERE k.created_at < now() - make_interval(secs => %s) RETURNING k.id
 
 
 def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
-    """The row of this key: new, or the one of an earlier request with the same content."""
+    """The row of this key: new, or that of an earlier request with the same content."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(_CLAIM, [user.pk, key, digest, KEY_LIFE.total_seconds()])
@@ -71,9 +71,9 @@ def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
 
 
 def _digest(request: Request) -> str:
-    """What the request says, so that the same key with another content is noticed.
+    """A digest of the request, to notice the same key with different content.
 
-    Keyed: from a plain digest, whoever reads the table could try what a secret in the content is.
+    It is keyed, because a plain digest would let a reader of the table guess secrets in the content.
     """
     try:
         content = msgspec.json.encode(request.data, order="sorted")

@@ -63,13 +63,13 @@ class AcceptedBatchSerializer(serializers.Serializer):
 
 
 class BatchSerializer(StrictSerializer):
-    """Job files that are accepted all together, or not at all."""
+    """Job files that are accepted all or none."""
 
     jobs = serializers.ListField()
 
 
 class EventQuerySerializer(PageSerializer):
-    """Where a page begins, how long it is, and in which order."""
+    """A page of events and its order."""
 
     sort = serializers.ChoiceField(
         ["seq", "-seq"], default="seq", help_text="seq (oldest first) or -seq (newest first)."
@@ -77,13 +77,13 @@ class EventQuerySerializer(PageSerializer):
 
 
 class StreamQuerySerializer(StrictSerializer):
-    """Of which stage."""
+    """Selects a stage."""
 
     stage = serializers.CharField(default="", allow_blank=True, help_text="Name of a stage; all by default.")
 
 
 class StreamOfSerializer(StrictSerializer):
-    """Which stream."""
+    """Selects a log stream."""
 
     stage = serializers.CharField(
         default="", allow_blank=True, help_text="Name of a stage; by default the one that started last."
@@ -143,7 +143,7 @@ class MetricQuerySerializer(StrictSerializer):
 
 
 class ValueQuerySerializer(StreamQuerySerializer):
-    """Which of the reported numbers."""
+    """Selects reported metrics."""
 
     name = serializers.CharField(
         default="", allow_blank=True, help_text="Name of a number, such as loss; all by default."
@@ -230,12 +230,12 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     @reasoned_action
     def hold(self, request: Request, name: str) -> Response:
-        """Keeps the waiting stages of the job from starting."""
+        """Holds the waiting stages of the job, so that they do not start."""
         return self._end(service.hold)
 
     @reasoned_action
     def release(self, request: Request, name: str) -> Response:
-        """Lets held stages start again."""
+        """Releases held stages, so that they may start again."""
         return self._end(service.release)
 
     def _end(self, act: Callable[[rows.Job, str, str], object]) -> Response:
@@ -254,7 +254,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(responses=jobs.SubmittedSpec)
     @action(detail=True)
     def spec(self, request: Request, name: str) -> Response:
-        """The job file as it was submitted, and the resolved demand of each stage. Values of secrets are masked."""
+        """The job file as submitted, and the resolved demand of each stage. Values of secrets are masked."""
         return Response(jobs.spec(self.get_object()))
 
     @extend_schema(responses=jobs.JobWhy)
@@ -266,35 +266,35 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(responses=answers.JobCounterfactuals)
     @action(detail=True)
     def counterfactuals(self, request: Request, name: str) -> Response:
-        """Changes with which the waiting stages of this job would start, least first. Each was tried on the world as
-        it is, so it is true until that changes; nothing is changed by asking."""
+        """Changes with which the waiting stages of this job would start, smallest first. Each was tried on the present
+        state of the cluster. Changes nothing."""
         return Response(answers.of_job(self.get_object(), self.user))
 
     @extend_schema(responses=history.JobHistory, parameters=[EventQuerySerializer])
     @action(detail=True)
     def events(self, request: Request, name: str) -> Response:
-        """Everything that happened to the job, oldest first unless asked otherwise."""
+        """All events of the job, oldest first by default."""
         order = self.asked(EventQuerySerializer)["sort"]
         return self.page(history.of_job(self.get_object()), order, lambda found: history.shown(found, self.user))
 
     @extend_schema(responses=tries.AttemptPage, parameters=[PageSerializer])
     @action(detail=True)
     def attempts(self, request: Request, name: str) -> Response:
-        """Every try at running the job's stages: where, how long, and how it ended."""
+        """All attempts at running the job's stages: their devices, durations and ends."""
         self.asked(PageSerializer)
         return self.page(tries.of_job(self.get_object()), "place", tries.shown)
 
     @extend_schema(responses=tries.CheckpointPage, parameters=[PageSerializer])
     @action(detail=True)
     def checkpoints(self, request: Request, name: str) -> Response:
-        """The resumable points that the job's stages confirmed, the newest first."""
+        """The resumable points that the job's stages confirmed, newest first."""
         self.asked(PageSerializer)
         return self.page(tries.checkpoints_of(self.get_object()), "-id", tries.checkpoints)
 
     @extend_schema(responses=job_logs.LogStreamList, parameters=[StreamQuerySerializer])
     @action(detail=True)
     def streams(self, request: Request, name: str) -> Response:
-        """Which log streams there are, and their lengths."""
+        """The log streams and their lengths."""
         query = self.asked(StreamQuerySerializer)
         return Response(job_logs.streams(self.get_object(), **query))
 
@@ -310,7 +310,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True)
     def logs(self, request: Request, name: str) -> HttpResponse:
-        """The log's bytes from an offset on, or its last lines."""
+        """Bytes of the log from an offset on, or its last lines."""
         wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.LogQuery)
         content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
         response = HttpResponse(content, content_type="text/plain; charset=utf-8")
@@ -318,7 +318,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         response["X-Log-Size"] = str(size)
         if is_cut:
             response["X-Log-Cut"] = "true"
-        # The page shows text in its own way; a browser that is sent here directly must never run what a job printed.
+        # The page escapes the text itself; a browser that opens this address must never run what a job printed.
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"
         return response
@@ -337,14 +337,14 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(responses=measured.JobSeries, parameters=[MetricQuerySerializer])
     @action(detail=True)
     def metrics(self, request: Request, name: str) -> Response:
-        """What the job's devices and processes used, in at most 300 steps."""
+        """The use of devices and processes by the job, in at most 300 steps."""
         since_s = self.asked(MetricQuerySerializer)["since_s"]
         return Response(measured.series(self.get_object(), since_s))
 
     @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
     @action(detail=True)
     def values(self, request: Request, name: str) -> Response:
-        """The numbers that the job's stages reported through the runtime, by step, at most 16 names per attempt."""
+        """The metrics that the job's stages reported through the runtime, by step, at most 16 names per attempt."""
         query = self.asked(ValueQuerySerializer)
         return Response(reported.reported(self.get_object(), **query))
 

@@ -21,8 +21,8 @@ LONGEST = 2000
 def read(address: str, user: User) -> tuple[int, str, bytes]:
     """Status, ETag and JSON of a GET of ``address`` (a path with its query, under /api/v1) as this user.
 
-    A text (a log) comes as ``{"text": ..., "next_offset": ...}``. Never raises for a bad address: the status says so.
-    Blocks for the database: call it in a thread.
+    A text (a log) is returned as ``{"text": ..., "next_offset": ...}``. Never raises for an invalid address, whose
+    status tells that. Blocks for the database: call it in a thread.
     """
     if fault := fault_in(address) or fault_of_query(address.partition("?")[2]):
         return 400, "", problem(fault)
@@ -48,7 +48,7 @@ def read(address: str, user: User) -> tuple[int, str, bytes]:
 
 
 def _server_name() -> str:
-    """A name of this server that its own check of hosts accepts."""
+    """A host name of this server that passes Django's host validation."""
     return next((host for host in settings.ALLOWED_HOSTS if not host.startswith((".", "*", "["))), "localhost")
 
 

@@ -1,4 +1,4 @@
-"""Maintenance windows: when a node or a pool is out of service, and whom that affects."""
+"""Maintenance windows: when a node or a pool is out of service, and which stages that affects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WindowAskedSerializer(StrictSerializer):
 
 
 class DryRunSerializer(StrictSerializer):
-    """Whether to try only."""
+    """Whether this is a dry run."""
 
     dry_run = serializers.BooleanField(default=False, help_text="Tell what the window would meet, and write nothing.")
 
@@ -74,33 +74,33 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         examples=[OpenApiExample("A node", {**EXAMPLE, "node": "n1"}, request_only=True)],
     )
     def create(self, request: Request) -> Response:
-        """Plans a window, and tells which stages that run now may run into it. Only staff."""
+        """Plans a window, and returns the running stages that may run into it. Only staff."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(WindowAskedSerializer)
         body["node"] = _named(Node, "node", body["node"], _("there is no node {name}"))
         body["pool"] = _named(Pool, "pool", body["pool"], _("there is no pool {name}"))
-        if fault := maintenance.unfit(body["node"], body["pool"], body["starts_at"], body["ends_at"], body["reason"]):
-            raise _faulty(*fault)
+        if fault := maintenance.fault(body["node"], body["pool"], body["starts_at"], body["ends_at"], body["reason"]):
+            raise _refusal(*fault)
         row = maintenance.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
         return Response(windows.detail(row, self.user), status=200 if only_tried else 201)
 
     @extend_schema(responses=windows.MaintenanceWindowDetail)
     def retrieve(self, request: Request, number: int) -> Response:
-        """A window, and which stages that run now may run into it."""
+        """A window, and the running stages that may run into it."""
         return Response(windows.detail(self.get_object(), self.user))
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, number: int) -> Response:
-        """Calls a window off, also one that has begun. Only staff."""
+        """Cancels a window, also one that has begun. Only staff."""
         return self.shown(maintenance.cancel(self.get_object(), self.user.get_username()))
 
 
 def _named(model: Any, field: str, name: str, unknown: str) -> Any:
     row = model.objects.filter(name=name).first() if name else None
     if name and row is None:
-        raise _faulty(field, unknown.format(name=name[:63]))
+        raise _refusal(field, unknown.format(name=name[:63]))
     return row
 
 
-def _faulty(field: str, detail: str) -> RequestRefused:
+def _refusal(field: str, detail: str) -> RequestRefused:
     return RequestRefused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])

@@ -18,7 +18,7 @@ from controlplane.queries.reading import etag
 
 
 class ConditionalMixin(APIView):
-    """Gives each answer to a GET a strong ETag, and 304 or 412 where ``If-None-Match`` or ``If-Match`` say so."""
+    """Adds a strong ETag to each answer to a GET, and answers 304 or 412 by ``If-None-Match`` or ``If-Match``."""
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
@@ -33,15 +33,15 @@ class ConditionalMixin(APIView):
 
 
 def conditional(request: Request, response: HttpResponse) -> HttpResponse:
-    """Gives the answer its strong ETag; 304 without a body where the client has it already."""
+    """Add a strong ETag to the answer; 304 without a body if the client has it already."""
     if not response.has_header("ETag"):
         response["ETag"] = etag(response.content)
     return get_conditional_response(request, etag=response["ETag"], response=response) or response
 
 
 def unless_changed(request: Request, shown: Any) -> None:
-    """Lets a write go on only where what it changes is still as it was read; raises 412. Where no ``If-Match`` was sent
-    nothing was read. ``shown`` is what a GET answers now."""
+    """Raise 412 if the resource changed since the client read it, by its ``If-Match``; without that header nothing is
+    checked. ``shown`` is what a GET answers now."""
     wanted = request.headers.get("If-Match", "*")
     now = etag(names.encode(shown, request.user))
     if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
@@ -52,7 +52,7 @@ class IdempotentCreateMixin(APIView):
     """Lets each POST with an ``Idempotency-Key`` take effect once, however often it is sent."""
 
     def is_idempotent(self, request: Request) -> bool:
-        """Whether keys count for this POST: not for one that changes nothing."""
+        """Whether keys apply to this POST; not to one that changes nothing."""
         return True
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

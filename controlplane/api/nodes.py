@@ -1,4 +1,4 @@
-"""Nodes and what runs on them; staff drain and resume them."""
+"""Nodes and their stages; staff drain and resume them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NodeDetailSerializer(ReadModelSerializer):
 
 
 class AsideDecisionSerializer(StrictSerializer):
-    """``part`` is one of the node's ``conditions.aside``; to discard it needs a reason."""
+    """``part`` is one of the node's ``conditions.aside``; discarding it requires a reason."""
 
     part = serializers.CharField()
     do = serializers.ChoiceField(["release", "discard"])
@@ -69,23 +69,23 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     @reasoned_action
     def drain(self, request: Request, name: str) -> Response:
-        """Lets what runs finish and places nothing new. A reason is required."""
+        """Drains the node: running stages finish, nothing new is placed. A reason is required."""
         return self.act(service.drain)
 
     @reasoned_action
     def lost(self, request: Request, name: str) -> Response:
-        """Confirms that a node which is LOST is gone: what ran there has ended, and is started elsewhere if it may be.
-        A reason is required."""
+        """Confirms that a LOST node is gone: its stages have ended, and are requeued if they may be. A reason is
+        required."""
         return self.act(record.give_up)
 
     @reasoned_action
     def rotate(self, request: Request, name: str) -> Response:
-        """Has the node's agent get a new credential through its link. The old one serves until the new one is used."""
+        """Gives the node's agent a new credential through its link. The old one is valid until the new one is used."""
         return self.act(service.rotate)
 
     @reasoned_action
     def resume(self, request: Request, name: str) -> Response:
-        """Gives a drained node work again."""
+        """Returns a drained node to service."""
         return self.act(service.resume)
 
     @extend_schema(
@@ -94,7 +94,7 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True, methods=["post"])
     def quarantine(self, request: Request, name: str) -> Response:
-        """Has the agent take a part over again (release), or end it so that its devices are free (discard)."""
+        """Lets the agent adopt a quarantined part again (release), or end it so that its devices are free (discard)."""
         body, actor = self.body(AsideDecisionSerializer), self.user.get_username()
         service.decide_aside(self.get_object(), body["part"], body["do"], actor, body["reason"])
         return self.shown(self.get_object())

@@ -1,4 +1,4 @@
-"""The cluster at a glance."""
+"""The overview of the cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from controlplane.queries import overview
 
 
 class OverviewViewSet(SingleViewSet):
-    """The cluster at a glance."""
+    """The overview of the cluster."""
 
     @extend_schema(operation_id="overview", responses=overview.Overview)
     def retrieve(self, request: Request) -> Response:
-        """Tiles, the map of devices, the queue, what runs, and what needs attention."""
+        """Tiles, the map of devices, the queue, running stages, and signs that need attention."""
         return Response(overview.now(self.user))

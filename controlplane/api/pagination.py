@@ -12,9 +12,9 @@ from controlplane.queries.cursor import LARGEST, USUAL, Page, page_of
 
 
 class KeysetPagination(CursorPagination):
-    """Pages by cursor in the view's ``ordering``, a unique key: the same cursors as in the addresses of pages.
+    """Pages by cursor in the view's ``ordering``, a unique key, with the same cursors as pages.
 
-    A limit or a cursor that cannot be is refused, where the base class would take another one.
+    An invalid limit or cursor is refused, where the base class would ignore it.
     """
 
     page_size = USUAL
@@ -37,7 +37,7 @@ class KeysetPagination(CursorPagination):
 
 
 class WholeList(BasePagination):
-    """All rows at once, for what there are few of."""
+    """All rows at once, for short lists."""
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         return list(queryset)

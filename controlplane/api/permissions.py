@@ -16,14 +16,14 @@ from controlplane.api.problem import RequestRefused
 
 
 def signed_in(request: Request) -> User:
-    """The user who asks; the permissions have made sure that there is one."""
+    """The requesting user; the permission classes have ensured that there is one."""
     user = request.user
     assert isinstance(user, User)
     return user
 
 
 def permitted(request: Request, permit: Permit, deed: str) -> User:
-    """The user who asks, who must have the permission; raises 403 that says which role may do the deed."""
+    """The requesting user, who must have the permission; raises 403 that says which role may do this."""
     user = signed_in(request)
     if not permissions.may(user, permit):
         named = _(" or ").join(role for role, given in ROLES.items() if permit in given)
@@ -33,7 +33,7 @@ def permitted(request: Request, permit: Permit, deed: str) -> User:
 
 
 class Scoped(BasePermission):
-    """Refuses what the token's scopes do not cover: reading needs ``read``, anything else what the view names."""
+    """Refuses requests beyond the token's scopes: reading needs ``read``, anything else the view's ``scope``."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         token = request.auth
@@ -52,8 +52,8 @@ class Scoped(BasePermission):
 
 
 class Permitted(BasePermission):
-    """Requires the permission that the view's ``permits`` name for an action, with the deed in words that follow *only
-    the role operator may*."""
+    """Requires the permission that the view's ``permits`` name for an action, with the action in words that follow
+    *only the role operator may*."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if (needed := getattr(view, "permits", {}).get(getattr(view, "action", None))) is not None:

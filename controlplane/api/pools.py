@@ -1,4 +1,4 @@
-"""Pools: named sets of nodes with their own rules."""
+"""Pools: named sets of nodes with their own profiles and limits."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class PoolSerializer(ReadModelSerializer):
 
 
 class ProfileChoiceSerializer(StrictSerializer):
-    """The profiles that a pool is to have; what is left out stays. An empty ``shadow_profile`` ends thinking beside."""
+    """New profiles of a pool; absent fields stay. An empty ``shadow_profile`` ends the shadow evaluation."""
 
     profile = serializers.CharField(default=None, allow_blank=True, allow_null=True)
     shadow_profile = serializers.CharField(default=None, allow_blank=True, allow_null=True)
 
 
 class PoolUsersSerializer(StrictSerializer):
-    """Who may use a pool, by name. Where both are empty: everybody, or nobody where the pool is ``restricted``, as one
-    is whose last project and group were deleted. One that names somebody always is."""
+    """Who may use a pool, by name. If both lists are empty: every user, or none if the pool is ``restricted``, as it is
+    after its last project and group were deleted. A pool with a list is always restricted."""
 
     projects = serializers.ListField(
         child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
@@ -83,7 +83,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True, methods=["post"])
     def profile(self, request: Request, name: str) -> Response:
-        """Gives the pool another profile, or another one that thinks beside it, from the next cycle on. Only staff."""
+        """Gives the pool another profile, or another shadow profile, from the next cycle on. Only staff."""
         body, pool = self.body(ProfileChoiceSerializer), self.get_object()
         profiles.assign(pool, profile=body["profile"], shadow=body["shadow_profile"])
         return self.shown(pool)
@@ -91,8 +91,8 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(responses=PoolUsersSerializer)
     @action(detail=True, methods=["get"])
     def access(self, request: Request, name: str) -> Response:
-        """The projects and groups that may use the pool; everybody where both are empty and it is not restricted."""
-        return Response(pool_access.told(self.get_object()))
+        """The projects and groups that may use the pool; every user if both are empty and it is not restricted."""
+        return Response(pool_access.plain(self.get_object()))
 
     @extend_schema(
         request=PoolUsersSerializer,
@@ -102,13 +102,14 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @access.mapping.put
     def allow(self, request: Request, name: str) -> Response:
-        """Lets these projects and groups use the pool and nobody else; everybody where both are empty, or nobody where
-        it is to be restricted.
+        """Lets only these projects and groups use the pool; every user if both are empty, or none if it is to be
+        restricted.
 
-        With ``If-Match`` only where it is still as it was read."""
+        With ``If-Match`` only if it has not changed since it was read.
+        """
         body = self.body(PoolUsersSerializer)
         with transaction.atomic():
             pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)
-            unless_changed(request, pool_access.told(pool))
+            unless_changed(request, pool_access.plain(pool))
             pool_access.allow(pool, body["projects"], body["groups"], restricted=body["restricted"])
-        return Response(pool_access.told(pool))
+        return Response(pool_access.plain(pool))

@@ -1,4 +1,4 @@
-"""Priority classes: names for how urgent a job is."""
+"""Priority classes: named priorities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PriorityClassSerializer(serializers.ModelSerializer):
 
 
 class PriorityClassViewSet(ListModelMixin, ResourceViewSet):
-    """All priority classes, the most urgent first."""
+    """All priority classes, highest priority first."""
 
     serializer_class = PriorityClassSerializer
     pagination_class = WholeList

@@ -43,7 +43,7 @@ RETRY_AFTER_S = 2
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a request, and where."""
+    """One fault of a request, and its place."""
 
     pointer: str
     detail: str
@@ -65,7 +65,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestRefused(Exception):
-    """Raised by a view that will not do what it was asked; becomes a problem document."""
+    """Raised by a view that refuses a request; becomes a problem document."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class RequestRefused(Exception):
 
 
 class ProblemResponse(Response):
-    """A problem document, always JSON: also where the view itself would answer in another format."""
+    """A problem document, always JSON, even if the view would answer in another format."""
 
     @property
     def rendered_content(self) -> bytes:  # type: ignore[override]  # DRF renders bytes, its stubs say text
@@ -92,18 +92,18 @@ class ProblemResponse(Response):
 
 
 def not_found(what: str) -> RequestRefused:
-    """The answer where there is nothing by that name, or nothing that this user may know of."""
+    """The answer if there is no such object, or the user may not see it."""
     return RequestRefused(404, "not_found", _("there is no {what} that you may see").format(what=what))
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
-    """The problem document for an exception; DRF calls this for everything that a view raises."""
+    """The problem document for an exception; DRF calls this for all exceptions of views."""
     refused = _refused(error)
     trace_id = uuid.uuid4().hex
     request = context.get("request")
     if refused.status >= 500:
         where = f"{request.method} {request.path}" if request else "a request"
-        # A database that is away fails every request in the same way: one line each is enough.
+        # If the database is unreachable every request fails in the same way, so one log line each is enough.
         level, shown = (logging.ERROR, error) if refused.status == 500 else (logging.WARNING, None)
         log.log(level, "%s: %s, trace %s", where, refused.code, trace_id, exc_info=shown)
     problem = Problem(
@@ -129,7 +129,7 @@ def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
 
 
 def _refused(error: Exception) -> RequestRefused:
-    """The refusal that an exception amounts to. What is not foreseen is a fault of the server and says nothing more."""
+    """The refusal for an exception. An unexpected one is a fault of the server and is not described."""
     match error:
         case RequestRefused():
             return error

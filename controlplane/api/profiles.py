@@ -32,7 +32,7 @@ class ProfileDetailSerializer(ReadModelSerializer):
 
 
 class ProfileAskedSerializer(StrictSerializer):
-    """A new profile: as ``spec`` says (policies with their parameters and weights, and settings), or a copy of another
+    """A new profile: given by ``spec`` (policies with their parameters and weights, and settings), or a copy of another
     one (``copy_of``: a name, or name@number)."""
 
     name = serializers.CharField(allow_blank=True)
@@ -50,7 +50,7 @@ class VersionAskedSerializer(StrictSerializer):
 
 
 class PreviewAskedSerializer(StrictSerializer):
-    """Which days of which pool to live through, and beside which other profile: empty for what decides there."""
+    """A preview: the days of a pool to simulate, and the other profile; empty for the pool's own one."""
 
     pool = serializers.CharField(allow_blank=True)
     days = serializers.FloatField(default=7.0)
@@ -58,7 +58,7 @@ class PreviewAskedSerializer(StrictSerializer):
 
 
 class ActivationAskedSerializer(StrictSerializer):
-    """Which version is to decide; ``unseen`` where no preview is wanted first."""
+    """The version to activate; ``unseen`` to allow one without a finished preview."""
 
     version = serializers.IntegerField(min_value=-(2**63), max_value=2**63 - 1)
     unseen = serializers.BooleanField(default=False)
@@ -100,7 +100,7 @@ class ProfileViewSet(ResourceViewSet):
 
     @extend_schema(request=ProfileAskedSerializer, responses={201: shown.ProfileDetail}, examples=[COPY])
     def create(self, request: Request) -> Response:
-        """Makes a profile with its first version, which decides nowhere until it is activated. Only staff."""
+        """Creates a profile with its first version, which takes effect when it is activated. Only staff."""
         body = self.body(ProfileAskedSerializer)
         copy_of, spec = body.pop("copy_of"), body.pop("spec")
         if (spec is None) == (not copy_of):
@@ -121,7 +121,7 @@ class ProfileViewSet(ResourceViewSet):
     )
     @action(detail=True, methods=["post"])
     def versions(self, request: Request, name: str) -> Response:
-        """Writes a new version, which decides nowhere until it is activated. Only staff."""
+        """Adds a version, which takes effect when it is activated. Only staff."""
         body, row = self.body(VersionAskedSerializer), self.get_object()
         profiles.revise(row, body["spec"], by=self.user.get_username(), note=body["note"])
         return Response(shown.detail(name), status=201)
@@ -129,8 +129,8 @@ class ProfileViewSet(ResourceViewSet):
     @extend_schema(request=PreviewAskedSerializer, responses={201: SimulationSerializer, 429: Problem}, examples=[WEEK])
     @action(detail=True, methods=["post"], url_path="versions/<int:number>/preview")
     def preview(self, request: Request, name: str, number: int) -> Response:
-        """Begins a simulation of what finished of late in a pool, under this version and under what decides there now.
-        Only staff."""
+        """Starts a simulation of stages that finished lately in a pool, under this version and under the pool's present
+        profile. Only staff."""
         body, version = self.body(PreviewAskedSerializer), _version(self.get_object(), number)
         pool = rows.Pool.objects.filter(name=body["pool"]).first()
         if pool is None:
@@ -141,8 +141,8 @@ class ProfileViewSet(ResourceViewSet):
     @extend_schema(request=ActivationAskedSerializer, examples=[FIRST])
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, name: str) -> Response:
-        """Lets all pools of the profile decide by this version from the next cycle on; one that no finished preview has
-        shown only if ``unseen`` says that this is wanted. Only staff."""
+        """Activates this version in all pools of the profile from the next cycle on; without a finished preview only
+        with ``unseen``. Only staff."""
         body = self.body(ActivationAskedSerializer)
         version = _version(self.get_object(), body["version"])
         profiles.activate(version, by=self.user.get_username(), unseen=body["unseen"])
@@ -151,7 +151,7 @@ class ProfileViewSet(ResourceViewSet):
     @extend_schema(operation_id="profiles_delete", request=None, responses={204: None})
     @action(detail=True, methods=["post"], url_path="delete")
     def remove(self, request: Request, name: str) -> Response:
-        """Deletes a profile with its versions; one that a pool has stays. Only staff."""
+        """Deletes a profile with its versions, unless a pool uses it. Only staff."""
         profiles.delete(self.get_object())
         return Response(None, status=204)
 

@@ -36,8 +36,8 @@ class SecretValueSerializer(StrictSerializer):
 
 
 class RetentionChoiceSerializer(StrictSerializer):
-    """What a project chooses: days by kind, null for as long as all; what is left out stays as it is. ``log_bytes`` is
-    how many bytes of logs it may have, null for as many as all."""
+    """A project's choice: days by kind, null for the cluster's default; absent kinds stay. ``log_bytes`` is the most
+    bytes of its logs, null for the default."""
 
     days = serializers.DictField(child=serializers.IntegerField(allow_null=True), default=dict)
     log_bytes = serializers.IntegerField(allow_null=True, required=False)
@@ -51,7 +51,7 @@ class ProjectSerializer(ReadModelSerializer):
 
 @extend_schema_view(retrieve=extend_schema(description="A project by its name."))
 class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
-    """The projects that you may know of."""
+    """The projects that you may see."""
 
     noun = gettext_noop("project {name}")
     examples = {"name": "default", "secret": "HF_TOKEN"}
@@ -62,7 +62,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(operation_id="secrets_list", responses=secret_rows.SecretList)
     @action(detail=True, url_path="secrets")
     def list_secrets(self, request: Request, name: str) -> Response:
-        """The secrets of a project. No answer holds a value."""
+        """The secrets of a project, without values."""
         return Response(secret_rows.of_project(self.get_object(), self.user))
 
     @extend_schema(
@@ -78,8 +78,8 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         largest_body=secrets.LARGEST * 6 + 1024,  # as many bytes as JSON may make of a value
     )
     def put_secret(self, request: Request, name: str, secret: str) -> Response:
-        """Sets a secret, or gives it a new value: stages that start later get that. Putting the value that it has
-        already changes nothing. For members and leads of the project and operators."""
+        """Creates a secret or sets its value, which stages that start later get. Setting the same value again changes
+        nothing. For members and leads of the project and operators."""
         project, value = self.get_object(), self.body(SecretValueSerializer)["value"]
         row, is_new = secrets.put(self.user, project, secret, value)
         return Response(secret_rows.shown(row), status=201 if is_new else 200)
@@ -87,15 +87,14 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(operation_id="secrets_delete", responses={204: None})
     @put_secret.mapping.delete
     def delete_secret(self, request: Request, name: str, secret: str) -> Response:
-        """Deletes a secret, if there is one of this name. Stages that name it wait until it is set again. For leads of
-        the project and operators."""
+        """Deletes a secret. Stages that name it wait until it is set again. For leads of the project and operators."""
         secrets.delete(self.user, self.get_object(), secret)
         return Response(status=204)
 
     @extend_schema(operation_id="projects_retention", responses=kept.ProjectRetention)
     @action(detail=True, url_path="retention")
     def show_retention(self, request: Request, name: str) -> Response:
-        """How long the records of a project are kept, and what of that it chose itself."""
+        """How long the records of a project are kept, and its own choices."""
         return Response(kept.of_project(self.get_object()))
 
     @extend_schema(
@@ -106,7 +105,8 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @show_retention.mapping.put
     def choose_retention(self, request: Request, name: str) -> Response:
-        """Chooses how long records are kept. A lead may shorten; to keep them longer than others needs a permission."""
+        """Sets how long records are kept. A lead may shorten it; to keep records longer than the default needs a
+        permission."""
         project, body = self.get_object(), self.body(RetentionChoiceSerializer)
         if not permissions.led(self.user).filter(pk=project.pk).exists():
             permitted(request, Permit.CHANGE_RETENTION, _("change how long the records of a project are kept"))
@@ -114,7 +114,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             before = _chosen(project)
             try:
                 chosen = rules.choose(project, body["days"], body.get("log_bytes", ...))
-            except rules.Unfit as error:
+            except rules.InvalidChoice as error:
                 at = FieldError(f"/days/{error.kind}", str(error), "invalid")
                 raise RequestRefused(422, "invalid", str(error), errors=[at]) from None
             for row in chosen:

@@ -1,4 +1,4 @@
-"""Quotas of projects, and how much of each is held now."""
+"""Quotas of projects, and how much of each is in use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class QuotaSerializer(ReadModelSerializer):
 
 
 class QuotaViewSet(ListModelMixin, ResourceViewSet):
-    """What each of your projects may hold, and holds."""
+    """The quotas of your projects and their use."""
 
     queryset = rows.Quota.objects.none()
     serializer_class = QuotaSerializer

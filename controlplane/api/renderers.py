@@ -1,4 +1,4 @@
-"""Renderers of responses: JSON in one form, whatever the client claims to accept."""
+"""Renderers of responses: JSON only, whatever the client claims to accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from controlplane.queries import names
 
 
 class NamedJSON(BaseRenderer):
-    """Renders read models and plain values as JSON, as their reader may see them; times are RFC 3339 in UTC."""
+    """Renders read models and plain values as JSON, without names that the user may not see; times are RFC 3339 in
+    UTC."""
 
     media_type = "application/json"
     format = "json"
@@ -27,7 +28,7 @@ class NamedJSON(BaseRenderer):
 
 
 class OneAnswer(BaseContentNegotiation):
-    """Picks the body's parser by its type, and answers in JSON whatever the client claims to accept."""
+    """Picks the parser by the body's type, and answers in JSON whatever the client claims to accept."""
 
     def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
         sent = (request.content_type or "").partition(";")[0].strip().lower()

@@ -17,6 +17,6 @@ class RetentionViewSet(ResourceViewSet):
     @extend_schema(responses=retention.RetentionDueList)
     @action(detail=False)
     def preview(self, request: Request) -> Response:
-        """What would go now, of your projects; operators and auditors see all projects and the cluster. Removes
-        nothing."""
+        """The records of your projects that would be removed now; operators and auditors see all projects and the
+        cluster. Removes nothing."""
         return Response(retention.due(self.user))

@@ -13,7 +13,7 @@ from controlplane.api.problem import RequestRefused
 
 
 class HasRoom(BasePermission):
-    """Refuses with 507 what would be kept; what only reads goes on."""
+    """Refuses with 507 requests that would store something; reading is not affected."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS or not storage.is_full():

@@ -10,7 +10,7 @@ from controlplane.api.viewsets import SingleViewSet
 
 
 class Router(SimpleRouter):
-    """Addresses without a slash at their end. Actions come before the row itself, whose name may have slashes."""
+    """Addresses without a trailing slash. Actions come before the row itself, whose name may have slashes."""
 
     routes = [SimpleRouter.routes[0], SimpleRouter.routes[1], SimpleRouter.routes[3], SimpleRouter.routes[2]]
 

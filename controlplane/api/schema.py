@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of what all routes of a kind have in common."""
+"""OpenAPI descriptions that all routes of a kind have in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ KEY = OpenApiParameter(
 
 
 class RouteSchema(AutoSchema):
-    """Names the operations of viewsets after resource and action, and tells of keys and problem documents."""
+    """Names the operations of viewsets after resource and action, and describes idempotency keys and problem
+    documents."""
 
     def get_operation_id(self) -> str:
         if not isinstance(self.view, ViewSetMixin) or not self.view.action:

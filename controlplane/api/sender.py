@@ -21,7 +21,7 @@ _sessions: Final = import_module(settings.SESSION_ENGINE)
 
 
 def of_api(scope: Scope) -> str:
-    """Whom the view at this address lets in, by its own authenticators and permissions; empty where nobody."""
+    """The sender that the view at this address admits, by its own authenticators and permissions; empty if none."""
     request = _request(scope)
     try:
         found: Any = resolve(request.path_info).func
@@ -39,7 +39,7 @@ def of_api(scope: Scope) -> str:
 
 
 def of_page(scope: Scope) -> str:
-    """Who is signed in; empty where nobody is."""
+    """The signed-in user; empty if there is none."""
     user = _request(scope).user
     return f"user:{user.pk}" if user.is_authenticated else ""
 

@@ -20,10 +20,10 @@ from controlplane.wellformed import EARLIEST, LATEST
 
 
 class ReadModelSerializer(serializers.BaseSerializer):
-    """Shows rows as read models, whose fields and types are those of the answer.
+    """Serializes rows as read models, whose fields and types are those of the answer.
 
-    ``Meta.model`` is the read model; ``Meta.read`` makes them of rows for a user, in a fixed number of queries however
-    many rows there are. Without it the instances are read models themselves.
+    ``Meta.model`` is the read model; ``Meta.read`` makes them from rows for a user, in a fixed number of queries.
+    Without it the instances are read models themselves.
     """
 
     class Meta:
@@ -52,7 +52,7 @@ class _ReadModels(serializers.ListSerializer):
 
 
 class StrictSerializer(serializers.Serializer):
-    """A body or a set of query parameters in which every key must be known: one that is misspelt is refused by name."""
+    """A body or a set of query parameters in which unknown keys are refused by name."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
@@ -61,7 +61,7 @@ class StrictSerializer(serializers.Serializer):
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises 400 for the names that are not known, each with the nearest one that is."""
+    """Raise 400 for unknown names, each with the nearest known one."""
     known = list(known)
     said = _("there is no parameter {name!r} here; {nearest}")
     faults = {
@@ -78,7 +78,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 class MomentField(serializers.DateTimeField):
-    """A time with a zone, near enough for sums with it to stay times."""
+    """A time with a zone, within a range that arithmetic cannot leave."""
 
     default_error_messages = {
         "naive": gettext_lazy("a time needs a zone, such as Z or +08:00"),
@@ -94,20 +94,20 @@ class MomentField(serializers.DateTimeField):
 
 
 class PageSerializer(StrictSerializer):
-    """Where a page begins and how long it is."""
+    """Selects a page and its length."""
 
     limit = serializers.CharField(default="", help_text=f"At most so many, up to {LARGEST}.")
     cursor = serializers.CharField(default="", help_text="From next or previous of an earlier answer.")
 
 
 class ReasonSerializer(StrictSerializer):
-    """The reason of an action, for the history of what it is done to."""
+    """The reason of an action, recorded with it."""
 
     reason = serializers.CharField(default="", allow_blank=True)
 
 
 class ReadModelSchema(OpenApiSerializerExtension):
-    """Lets the schema generator read read models: their types are the documentation."""
+    """Describes read models in the schema by their types."""
 
     target_class = "controlplane.api.serializers.ReadModelSerializer"
     match_subclasses = True
@@ -123,7 +123,7 @@ class ReadModelSchema(OpenApiSerializerExtension):
 
 
 class StructSchema(OpenApiSerializerExtension):
-    """Lets the schema generator read structs: their types are the documentation."""
+    """Describes structs in the schema by their types."""
 
     target_class = "msgspec.Struct"
     match_subclasses = True
@@ -146,7 +146,7 @@ class StructSchema(OpenApiSerializerExtension):
 
 
 def _parts(kind: Any) -> set[type]:
-    """The structs and enumerations that a type is made of, itself included."""
+    """The structs and enumerations within a type, itself included."""
     found: set[type] = set()
     left = [kind]
     while left:

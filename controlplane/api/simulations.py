@@ -1,4 +1,4 @@
-"""Simulations: a trace, a world, profiles, loads and seeds, run beside the cluster and stored."""
+"""Simulations: a trace, a world, profiles, loads and seeds, run and stored."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ProfilesField(serializers.JSONField):
 
 
 class ScenarioSerializer(StrictSerializer):
-    """What to live through.
+    """What to simulate.
 
-    ``trace`` has one of ``text`` (CSV, SWF or JSON lines, with ``format`` where it is not plain), ``generate`` (jobs,
+    ``trace`` has one of ``text`` (CSV, SWF or JSON lines, with ``format`` if it is not evident), ``generate`` (jobs,
     per_hour, median_s, sigma, widths, projects, daily, seed) and ``history`` (days: finished stages that you may see);
-    ``first`` takes only so many. ``world`` has nodes (``8x8:H100,4x8:A100``), cores, error, mtbf_h, checkpoint_s,
-    every_s and weights of projects. ``profiles`` are names, or a mapping of names to profiles as data.
+    ``first`` limits it to the first jobs. ``world`` has nodes (``8x8:H100,4x8:A100``), cores, error, mtbf_h,
+    checkpoint_s, every_s and weights of projects. ``profiles`` are names, or a mapping of names to profiles as data.
     """
 
     name = serializers.CharField(default="simulation", allow_blank=True)
@@ -69,17 +69,17 @@ SMALL = {
 
 
 class MayStartSimulation(BasePermission):
-    """Refuses a new simulation where none may begin, before its trace is read."""
+    """Refuses a new simulation beyond the limits before its trace is read."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        # The body's limit asks before there is an action.
+        # The body limit checks this before the action is known.
         if request.method == "POST" and getattr(view, "action", "create") == "create":
             service.check_room(signed_in(request))
         return True
 
 
 class RoomForResult(HasRoom):
-    """Refuses a new simulation while the disk has no room for its result; to cancel one needs none."""
+    """Refuses a new simulation while the disk has no room for its result; cancelling one needs none."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return getattr(view, "action", "create") != "create" or super().has_permission(request, view)
@@ -110,18 +110,18 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
         examples=[OpenApiExample("Two profiles", SMALL, request_only=True)],
     )
     def create(self, request: Request) -> Response:
-        """Begins a simulation: at most 20,000 stages, 20,000 devices and 24 worlds (profiles x loads x seeds)."""
+        """Starts a simulation: at most 20,000 stages, 20,000 devices and 24 worlds (profiles x loads x seeds)."""
         return self.shown(service.submit(self.body(ScenarioSerializer), self.user), status=201)
 
     @extend_schema(responses={200: simulations.SimulationDetail, 410: Problem})
     def retrieve(self, request: Request, number: int) -> Response:
-        """How far it is, and its figures, curves, projects and bars once it is done."""
+        """Its progress, and its figures, curves, projects and bars once it is done."""
         return Response(simulations.one(self.user, number))
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, number: int) -> Response:
-        """Asks its process to end, which it does within a second; one that has ended stays as it is."""
+        """Cancels a simulation; its process ends within a second. One that has ended stays as it is."""
         row = self.get_object()
         if row.user_id != self.user.pk:
             permitted(request, Permit.CANCEL_SIMULATIONS, gettext("cancel a simulation of somebody else"))

@@ -1,4 +1,4 @@
-"""Survivors of a restored database: staff list them, stop them, or have them forgotten."""
+"""Survivors of a restored database: staff list, stop and forget them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SurvivorSerializer(ReadModelSerializer):
     )
 )
 class SurvivorViewSet(ListModelMixin, ResourceViewSet):
-    """Survivors of a restored record, by node."""
+    """Survivors of a restored database, by node."""
 
     scope = "admin"
     permits = {
@@ -51,10 +51,10 @@ class SurvivorViewSet(ListModelMixin, ResourceViewSet):
 
     @reasoned_action
     def stop(self, request: Request, name: str) -> Response:
-        """Has a survivor end, with time to save. A reason is required."""
+        """Stops a survivor, with time to save. A reason is required."""
         return self.act(lambda one, actor, reason: service.stop(one.part, actor, reason))
 
     @reasoned_action
     def forget(self, request: Request, name: str) -> Response:
-        """Has a survivor that has ended forgotten by its node; its folder there goes, and its logs with it."""
+        """Removes an ended survivor and its folder with logs from its node."""
         return self.act(lambda one, actor, reason: service.forget(one.part, actor, reason))

@@ -1,7 +1,7 @@
-"""Rate limits per person, or per address without sign-in, counted in Redis by all servers together.
+"""Rate limits per user, or per address without sign-in, counted in Redis by all servers together.
 
-They keep a loop without pauses from taking a whole server, and are no protection against guessing; ``accounts.guard``
-is. Without Redis nothing is counted, and every request is answered.
+They keep a busy loop from taking a whole server, and do not protect against guessing; ``accounts.guard`` does. Without
+Redis nothing is counted, and every request is answered.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from controlplane.accounts.guard import who
 log = logging.getLogger(__name__)
 
 WINDOW_S: Final = 10
-# After Redis failed no request waits for it for so long.
+# For this time after a failure of Redis no request waits for it.
 AGAIN_S: Final = 10.0
 
 
 class PerUser(BaseThrottle):
-    """So many requests that read, and so many that write, in each window of :data:`WINDOW_S`."""
+    """Limits the numbers of reading and of writing requests in each window of :data:`WINDOW_S` seconds."""
 
     _blind_until = 0.0
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        """Count this one; what a page reads inside the server is part of a request that was counted."""
+        """Count this request; reads of a page inside the server belong to a request that was already counted."""
         if getattr(request._request, "is_inside", False) or time.monotonic() < PerUser._blind_until:
             return True
         sort = self.sort(request)

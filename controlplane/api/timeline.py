@@ -1,4 +1,4 @@
-"""Past, present and planned holders of each device; planned ones come from the timetable."""
+"""Past, present and planned holders of each device; planned ones are reservations."""
 
 from __future__ import annotations
 

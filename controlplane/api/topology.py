@@ -22,7 +22,7 @@ class TopologySerializer(ReadModelSerializer):
 class TopologyViewSet(ListModelMixin, ResourceViewSet):
     """The topology of the cluster."""
 
-    queryset = topology.surroundings()
+    queryset = topology.nodes_with_devices()
     filterset_class = topology.TopologyFilter
     ordering = nodes.ORDER
     serializer_class = TopologySerializer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.urls import path, re_path, register_converter
 from django.utils.translation import gettext as _
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
@@ -39,14 +41,16 @@ from controlplane.api.problem import not_found
 from controlplane.api.routers import Router
 from controlplane.api.viewsets import ResourceViewSet
 
+METHODS: Final = ("get", "post", "put", "patch", "delete")
 
-class NothingViewSet(ResourceViewSet):
-    """Answers where there is nothing, as a problem document like everywhere else."""
+
+class UnknownAddressViewSet(ResourceViewSet):
+    """Answers unknown addresses with a problem document."""
 
     schema = None  # type: ignore[assignment]  # it is no part of the description
 
-    def say(self, request: Request, rest: str = "") -> Response:
-        """Says that there is nothing here."""
+    def refuse(self, request: Request, rest: str = "") -> Response:
+        """Answers 404."""
         raise not_found(_("address {path}").format(path=f"/api/v1/{rest[:80]}"))
 
 
@@ -94,7 +98,7 @@ router.register("whoami", whoami.WhoamiViewSet, "whoami")
 urlpatterns = [
     *router.urls,
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
-    # It renders a page, which OPTIONS would have none of.
+    # It renders a page, which has no OPTIONS.
     path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),
-    re_path(r"^(?P<rest>.*)$", NothingViewSet.as_view(dict.fromkeys(("get", "post", "put", "patch", "delete"), "say"))),
+    re_path(r"^(?P<rest>.*)$", UnknownAddressViewSet.as_view(dict.fromkeys(METHODS, "refuse"))),
 ]

@@ -42,11 +42,11 @@ class NameAndTypes(SimpleMetadata):
 
 
 class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
-    """A resource of the API; the mixins of Django REST framework say what can be done with it.
+    """A resource of the API; the mixins of Django REST framework add its operations.
 
-    ``scope`` is what a token needs for anything but reading. ``permits`` are the permissions that actions need, each
-    with what is done in words that follow *only the role operator may*. ``noun`` says what was not found. ``examples``
-    are parts of addresses, as the description of the API shows them.
+    ``scope`` is the token's scope for anything but reading. ``permits`` are the permissions that actions need, each
+    with the action in words that follow *only the role operator may*. ``noun`` is the resource in error messages.
+    ``examples`` are parts of addresses for the description of the API.
     """
 
     scope = "submit"
@@ -66,7 +66,7 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
     metadata_class = NameAndTypes
 
     def get_object(self) -> Any:
-        """The row that the address names, among those that this user may see; raises 404 by its ``noun``."""
+        """The row in the address, among those that this user may see; raises 404 with ``noun``."""
         name = self.kwargs[self.lookup_url_kwarg or self.lookup_field]
         row = self.get_queryset().filter(**{self.lookup_field: name}).first()
         if row is None:
@@ -75,46 +75,46 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
 
     @property
     def user(self) -> User:
-        """Who asks."""
+        """The requesting user."""
         return signed_in(self.request)
 
     def body(self, serializer: type[Serializer]) -> dict[str, Any]:
-        """The body as this serializer takes it; raises 400 with where it differs."""
+        """The body, validated by this serializer; raises 400 with the invalid fields."""
         taken = serializer(data=self.request.data, context=self.get_serializer_context())
         taken.is_valid(raise_exception=True)
         return dict(taken.validated_data)
 
     def asked(self, serializer: type[Serializer]) -> dict[str, Any]:
-        """The query parameters as this serializer takes them; raises 400 for an unknown one or a wrong value."""
+        """The query parameters, validated by this serializer; raises 400 for an unknown or invalid one."""
         taken = serializer(data=self.request.query_params.dict(), context=self.get_serializer_context())
         taken.is_valid(raise_exception=True)
         return dict(taken.validated_data)
 
     def shown(self, row: Any, status: int = 200) -> Response:
-        """The answer that shows this row."""
+        """The response that shows this row."""
         return Response(self.get_serializer(row).data, status=status)
 
     def page(self, rows: QuerySet, order: str, shown: Callable[[list[Any]], list[Any]]) -> Response:
-        """One page of rows that belong to the one that the address names."""
+        """One page of rows that belong to the row in the address."""
         found, links = page_of(rows, order, self.request.path, self.request.query_params.dict())
         return Response(Page(shown(found), **links))
 
     def act(self, act: Callable[[Any, str, str], object]) -> Response:
-        """Does this to the row that the address names, and answers with how it stands then. ``act`` takes the row, who
-        asks and why."""
+        """Apply ``act`` to the row in the address, and answer with its new state. ``act`` takes the row, the user's
+        name and the reason."""
         reason = self.body(ReasonSerializer)["reason"].strip()
         act(self.get_object(), self.user.get_username(), reason[:LONGEST_REASON])
         return self.shown(self.get_object())
 
 
 def reasoned_action(method: Callable[..., Response]) -> Callable[..., Response]:
-    """A verb at the end of a row's address, whose body may have a reason."""
-    told = extend_schema(request=ReasonSerializer, examples=[WHY])
-    return told(action(detail=True, methods=["post"])(method))
+    """An action at the end of a row's address, whose body may have a reason."""
+    described = extend_schema(request=ReasonSerializer, examples=[WHY])
+    return described(action(detail=True, methods=["post"])(method))
 
 
 class SingleViewSet(ResourceViewSet):
-    """A resource of which there is one; its address has no name in it."""
+    """A resource of which there is one; its address has no name."""
 
     pagination_class = None
     filter_backends = []

@@ -27,7 +27,7 @@ class MembershipSerializer(serializers.ModelSerializer):
 
 
 class WhoamiSerializer(serializers.Serializer):
-    """Who you are to this server. ``staff`` may open the administration, ``roles`` are the groups that you are in;
+    """The user as this server sees them. ``staff`` may open the administration, ``roles`` are the user's groups;
     ``token_expires_at`` is null for a browser's session."""
 
     user = serializers.CharField()
@@ -41,7 +41,7 @@ class WhoamiSerializer(serializers.Serializer):
 
 
 class VersionSerializer(serializers.Serializer):
-    """Which server this is and which agents it accepts."""
+    """The server's version and the agents that it accepts."""
 
     server = serializers.CharField()
     api = serializers.CharField()
@@ -51,13 +51,13 @@ class VersionSerializer(serializers.Serializer):
 
 
 class WhoamiViewSet(SingleViewSet):
-    """The asking user."""
+    """The requesting user."""
 
     serializer_class = WhoamiSerializer
 
     @extend_schema(operation_id="whoami")
     def retrieve(self, request: Request) -> Response:
-        """Who you are, your projects and what your token covers."""
+        """The requesting user, their projects and the scopes of the token."""
         user, token = self.user, request.auth if isinstance(request.auth, Token) else None
         return self.shown(
             {
@@ -74,14 +74,14 @@ class WhoamiViewSet(SingleViewSet):
 
 
 class VersionViewSet(SingleViewSet):
-    """The server's version; the one thing that is told to everybody."""
+    """The server's version; the only resource without sign-in."""
 
     permission_classes = [AllowAny]
     serializer_class = VersionSerializer
 
     @extend_schema(operation_id="version", auth=[])
     def retrieve(self, request: Request) -> Response:
-        """Which version this server has."""
+        """The version of this server."""
         return self.shown(
             {
                 "server": settings.VERSION,

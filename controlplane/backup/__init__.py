@@ -1,1 +1,1 @@
-"""Backups: a folder with the database, the files beside it and, where asked for, the keys; and the way back."""
+"""Backups: a folder with the database, its files and, on request, the keys; and their restore."""

@@ -1,7 +1,8 @@
-"""The folders beside the database: which there are, and how one becomes a tar file and comes back.
+"""The folders beside the database, packed as tar files and unpacked.
 
-Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that
-its rows count on, and what goes while it is copied was to go, or is a log that is in the archive, which comes after.
+Files are written once and then only grow or are removed. A copy after the database's snapshot therefore has all bytes
+that its rows count. A file removed during the copy was to be removed anyway, or is a log that moved to the archive,
+which is copied later.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from django.core.files.storage import FileSystemStorage, storages
 from controlplane.backup.manifest import BackupUnusable
 
 _BLOCK: Final = 2**20
-# Storages of Django that hold nothing of the record.
+# Storages of Django without data of the installation.
 _NOT_OURS: Final = frozenset({"default", "staticfiles"})
 
 
 def folders(decisions: bool) -> dict[str, Path]:
-    """Return the folders by the names of their pieces, in the order in which they are to be copied."""
+    """Return the folders by the names of their pieces, in the order of copying."""
     # Logs before the archive that they move to.
     found = {"blobs": settings.BLOBS, "logs": settings.LOGS}
     for alias in sorted(settings.STORAGES.keys() - _NOT_OURS - found.keys()):
@@ -38,8 +39,8 @@ def folders(decisions: bool) -> dict[str, Path]:
     return {name: path for path, name in once.items()}
 
 
-def elsewhere() -> list[str]:
-    """Return the names of storages whose content lies in no folder, such as those in S3."""
+def external_storages() -> list[str]:
+    """Return the names of storages that are not in a folder, such as S3."""
     return [
         alias
         for alias in sorted(settings.STORAGES.keys() - _NOT_OURS)
@@ -48,15 +49,15 @@ def elsewhere() -> list[str]:
 
 
 def pack(folder: Path, into: Path, without: set[Path]) -> int:
-    """Write the files below ``folder`` but those below ``without``; return how many.
+    """Pack the files below ``folder`` except those below ``without``; return how many.
 
-    A folder that is not there is empty. Memory does not grow with their number.
+    A missing folder is empty. Memory does not grow with their number.
     """
     count = 0
     with tarfile.open(into, "w|", bufsize=_BLOCK, format=tarfile.PAX_FORMAT) as archive:
         for path in _files(folder, without):
             try:
-                # What follows no link reads no file of somebody else.
+                # Links are not followed, so files of others are never read.
                 handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
                 continue
@@ -64,7 +65,7 @@ def pack(folder: Path, into: Path, without: set[Path]) -> int:
                 told = archive.gettarinfo(arcname=str(path.relative_to(folder)), fileobj=file)
                 told.uid = told.gid = 0
                 told.uname = told.gname = ""
-                archive.addfile(told, _Whole(file, told.size))
+                archive.addfile(told, _FixedSize(file, told.size))
             archive.members.clear()  # type: ignore[attr-defined]
             count += 1
     return count
@@ -72,7 +73,7 @@ def pack(folder: Path, into: Path, without: set[Path]) -> int:
 
 def _files(folder: Path, without: set[Path]) -> Iterator[Path]:
     for where, inner, names in os.walk(folder):
-        # What begins with a dot is on its way, or is no part of it: a file has its name once it is whole.
+        # Names with a leading dot are incomplete or foreign: a file gets its name once it is complete.
         inner[:] = sorted(
             name for name in inner if not name.startswith(".") and Path(where, name).resolve() not in without
         )
@@ -82,8 +83,8 @@ def _files(folder: Path, without: set[Path]) -> Iterator[Path]:
                 yield path
 
 
-class _Whole:
-    """A file that has exactly ``size`` bytes, whatever becomes of it meanwhile; what it lacks then is zeros."""
+class _FixedSize:
+    """Reads exactly ``size`` bytes of a file, whatever happens to it meanwhile; missing bytes are zeros."""
 
     def __init__(self, file: object, size: int) -> None:
         self._file, self._left = file, size
@@ -96,9 +97,9 @@ class _Whole:
 
 
 def unpack(packed: Path, folder: Path) -> int:
-    """Put the files of a piece below ``folder``, each in one step; return how many. Files that are not in it stay.
+    """Unpack the files of a piece below ``folder``, each atomically; return how many. Other files there stay.
 
-    They get the owner of the folder. Raises :class:`BackupUnusable` where it holds something else than files.
+    They get the owner of the folder. Raises :class:`BackupUnusable` for anything else than files.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = folder.stat()

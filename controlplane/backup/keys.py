@@ -1,6 +1,8 @@
-"""The installation's keys in a backup: sealed with a passphrase, for whoever holds backup and keys holds everything.
+"""The installation's keys in a backup, encrypted with a passphrase, because backup and keys together decrypt
+everything.
 
-The key is made of the passphrase by scrypt; AES-256 in GCM seals. The numbers of scrypt make one guess cost 128 MiB.
+The key is derived from the passphrase by scrypt and used with AES-256-GCM. The parameters of scrypt make one guess cost
+128 MiB.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def passphrase(file: Path) -> bytes:
 
 
 def files() -> dict[str, Path]:
-    """Return where this installation's keys lie, by the variable that names each file."""
+    """Return the files of this installation's keys, by the variable that names each."""
     found = {"YARD_SECRETS_KEY_FILE": settings.SECRETS_KEY_FILE}
     if signing := os.environ.get("YARD_SECRET_KEY_FILE"):
         found["YARD_SECRET_KEY_FILE"] = Path(signing)
@@ -51,7 +53,7 @@ def files() -> dict[str, Path]:
 
 
 def seal(keys: dict[str, bytes], secret: bytes) -> bytes:
-    """Return the keys sealed."""
+    """Encrypt the keys."""
     salt, nonce = os.urandom(16), os.urandom(12)
     text = msgspec.json.encode({name: base64.b64encode(key).decode() for name, key in keys.items()})
     sealed = AESGCM(_derive(secret, salt)).encrypt(nonce, text, _ABOUT)
@@ -59,7 +61,7 @@ def seal(keys: dict[str, bytes], secret: bytes) -> bytes:
 
 
 def unseal(content: bytes, secret: bytes) -> dict[str, bytes]:
-    """Return the keys of a sealed file. Raises :class:`BackupUnusable`."""
+    """Decrypt the keys of a file. Raises :class:`BackupUnusable`."""
     try:
         told = msgspec.json.decode(content, type=_Sealed)
         salt, nonce, sealed = (base64.b64decode(each) for each in (told.salt, told.nonce, told.sealed))

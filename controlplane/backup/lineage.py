@@ -1,4 +1,4 @@
-"""What a restored record must learn of the time after its backup, which nodes and disks remember."""
+"""Adapts a restored database to the time since its backup, which nodes and disks remember."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTOR: Final = "restore"
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The next numbers, and how many nodes take orders again."""
+    """The next numbers, and how many nodes accept orders again."""
 
     job: int
     project: int
@@ -29,14 +29,14 @@ class Skipped:
 
 
 def skip(numbers: int, last_job: int = 0) -> Skipped:
-    """Leave out the numbers that may have been given since the backup, and have nodes take orders that they have seen
-    newer ones of. ``last_job`` is a number that was given for certain.
+    """Skip the numbers that may have been assigned since the backup, and let nodes accept orders although they have
+    seen newer ones. ``last_job`` is a number that was certainly assigned.
 
-    Folders and files of those jobs and projects are still there.
+    Folders and files of those jobs and projects still exist.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         first = []
-        # Of projects there are few, and each number has one uid of a range.
+        # There are few projects, and each number has one uid of a range.
         for sequence, by in (("jobs_job_number", numbers), ("access_project_number", min(numbers, 100))):
             least = last_job if sequence == "jobs_job_number" else 0
             cursor.execute("SELECT setval(%s, greatest(nextval(%s) + %s, %s))", [sequence, sequence, by, least])
@@ -47,15 +47,15 @@ def skip(numbers: int, last_job: int = 0) -> Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the record that is replaced knew. ``began`` are the stages that it started since the backup; None where it
-    does not tell: a new installation, or the record of another release."""
+    """Facts of the database that is replaced. ``began`` are the stages that it started since the backup; None if
+    unknown: a new installation, or a database of another release."""
 
     began: frozenset[uuid.UUID] | None
     last_job: int
 
 
 def before(made_at: datetime) -> Before:
-    """Look into the record that is about to be replaced."""
+    """Read the database that is about to be replaced."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT DISTINCT stage_id FROM jobs_attempt WHERE created_at >= %s", [made_at])
@@ -70,9 +70,9 @@ def before(made_at: datetime) -> Before:
 
 
 def hold(began: Collection[uuid.UUID] | None, made_at: datetime) -> list[int]:
-    """Keep the jobs from starting that wait in the record and may have run since; return their numbers.
+    """Hold the waiting jobs that may have run since the backup; return their numbers.
 
-    They are those of which a stage is among ``began``; all that wait where nobody knows.
+    These are jobs with a stage in ``began``; all waiting jobs if that is unknown.
     """
     waiting = Stage.objects.filter(state=State.PENDING)
     if began is not None:

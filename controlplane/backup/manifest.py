@@ -1,4 +1,4 @@
-"""The manifest of a backup: what is in its folder, how large, with which digests, and by which release it was made.
+"""The manifest of a backup: its files with sizes and digests, and the release that made it.
 
 It is written last, and the folder gets its name after it: a folder without a manifest is no backup.
 """
@@ -20,7 +20,7 @@ _CHUNK: Final = 2**20
 
 
 class BackupUnusable(Exception):
-    """Raised where a backup cannot be made, read or restored; the message says what would be accepted."""
+    """Raised if a backup cannot be made, read or restored; the message tells what would be accepted."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -33,8 +33,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """``made_at`` is the database's clock just before its snapshot. ``migrations`` are the last ones of each app.
-    ``elsewhere`` names storages whose content is not in the backup, because it lies in no folder. ``rows`` are those of
-    each table in the dump; a backup of a release that did not count them has none."""
+    ``elsewhere`` names storages that are not in the backup, because they are not in a folder. ``rows`` are those of
+    each table in the dump; backups of releases that did not count them have none."""
 
     format: int
     version: str
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
 
     def write(self, folder: Path) -> None:
-        """Write it into ``folder``."""
+        """Write it to ``folder``."""
         (folder / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
     @classmethod
@@ -87,7 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(path: Path) -> Piece:
-    """Return size and digest of a file, read piece by piece."""
+    """Return size and digest of a file, read in pieces."""
     whole, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

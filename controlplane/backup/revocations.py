@@ -1,4 +1,4 @@
-"""What was revoked since a backup, learned from the record that a restore replaces, and revoked again after it."""
+"""Revocations since a backup: read from the database that a restore replaces, and repeated after it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from controlplane.fleet.models import JoinToken, Node
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """What proves who somebody is in one record. ``projects`` tell whether another record is of the same installation;
-    users are known by number and the time at which they were made."""
+    """The valid credentials of one database. ``projects`` tell whether another database is of the same installation;
+    users are identified by number and creation time."""
 
     projects: frozenset[uuid.UUID]
     tokens: frozenset[uuid.UUID]
@@ -31,7 +31,8 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """How many of what were revoked; of users, deactivated; of passwords and nodes' credentials, set to later ones."""
+    """Numbers of revoked credentials; of users, deactivated; of passwords and nodes' credentials, replaced by later
+    ones."""
 
     tokens: int = 0
     join_tokens: int = 0
@@ -40,7 +41,7 @@ class Revoked:
     nodes: int = 0
 
     def said(self) -> str:
-        """Say it as a list."""
+        """Format it as a list."""
         return (
             f"{self.tokens} access tokens, {self.join_tokens} join tokens, {self.nodes} nodes' credentials, "
             f"{self.users} people, {self.passwords} passwords"
@@ -48,7 +49,7 @@ class Revoked:
 
 
 def valid() -> Valid | None:
-    """Return what is valid in the record that is there; None where it does not tell, as that of another release."""
+    """Return the valid credentials of the present database; None if unknown, as in one of another release."""
     try:
         with transaction.atomic():
             return Valid(
@@ -73,22 +74,22 @@ def valid() -> Valid | None:
 
 
 def end_sessions() -> None:
-    """Sign everybody out, and end what waits for a sign-in: who signed in before may have been sent away since."""
+    """Sign everybody out, and delete pending sign-ins, because a user may have been deactivated since the backup."""
     for model in (Session, UserSession, SignInLink, DeviceCode):
         model._default_manager.all().delete()
 
 
 def revoke_all(before: Revoked) -> Revoked:
-    """Revoke all access tokens and join tokens beside what was revoked ``before``. Nodes keep their credentials: each
-    would have to join again."""
-    tokens, joins = (_gone(model, model._default_manager.values_list("pk")) for model in (Token, JoinToken))
+    """Revoke all access tokens and join tokens in addition to those revoked ``before``. Nodes keep their credentials,
+    because each would have to join again."""
+    tokens, joins = (_delete(model, model._default_manager.values_list("pk")) for model in (Token, JoinToken))
     return replace(before, tokens=before.tokens + tokens, join_tokens=before.join_tokens + joins)
 
 
-def carry(later: Valid | None) -> Revoked | None:
-    """Revoke what was valid at the backup and is no more in the ``later`` record.
+def repeat(later: Valid | None) -> Revoked | None:
+    """Revoke what was valid at the backup but is not in the ``later`` database.
 
-    Return None where that is not known: it does not tell, or is of another installation.
+    Returns None if that is unknown, or of another installation.
     """
     if later is None or not later.projects & set(Project.objects.values_list("id", flat=True)):
         return None
@@ -110,15 +111,15 @@ def carry(later: Valid | None) -> Revoked | None:
             uses_left=left
         )
     return Revoked(
-        _gone(Token, Token.objects.exclude(pk__in=later.tokens).values_list("pk")),
-        _gone(JoinToken, JoinToken.objects.exclude(pk__in=later.join_tokens).values_list("pk")),
+        _delete(Token, Token.objects.exclude(pk__in=later.tokens).values_list("pk")),
+        _delete(JoinToken, JoinToken.objects.exclude(pk__in=later.join_tokens).values_list("pk")),
         users,
         passwords,
         nodes,
     )
 
 
-def _gone(model: type[Model], keys: Iterable[Any]) -> int:
+def _delete(model: type[Model], keys: Iterable[Any]) -> int:
     found = [key for (key,) in keys]
     model._default_manager.filter(pk__in=found).delete()
     return len(found)

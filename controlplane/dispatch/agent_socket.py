@@ -67,10 +67,11 @@ class AgentLink(AsyncWebsocketConsumer):
         self.generation = 0
         # Whether a new credential is due, and was sent on this connection.
         self._rotation_due = self._rotated = False
-        # Orders are for who speaks for the node: nobody does before a report of its was taken.
+        # Orders are sent only to the incarnation that speaks for the node: none does before one of its reports was
+        # accepted.
         self._heard = self._opens_sessions = False
         self.known: dict[str, int] = {}
-        # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
+        # The inventory that was refused last, which is not requested again, and the last complaint about reports.
         self._refused = ""
         self._forgotten: set[str] = set()
         self._said: Told | None = None
@@ -93,7 +94,7 @@ class AgentLink(AsyncWebsocketConsumer):
         elif self.incarnation and now.incarnation != self.incarnation:
             self.closing = asyncio.create_task(self.close(protocol.CLOSE_SECOND_INCARNATION))
         elif self.incarnation and now.generation > self.generation and not self._stale:
-            # A hint may be lost, or have nowhere to go; this look is the promise.
+            # A hint may be lost, so this periodic check is what is relied on.
             self._late = asyncio.create_task(self.nudge({}))
 
     async def session_open(self, event: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 raise report_decoder.UnreadableReport(much)
             report, faults, refused = report_decoder.report(raw)
         except report_decoder.UnreadableReport as error:
-            await in_thread(self._complain, told(clause("ReportRefused", fault=error.why)))
+            await in_thread(self._record_fault, told(clause("ReportRefused", fault=error.why)))
             why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
             await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
@@ -143,15 +144,15 @@ class AgentLink(AsyncWebsocketConsumer):
             try:
                 answer, message = await in_thread(self._take, report, faults, refused)
             except DatabaseError as error:
-                # No answer is an answer: the agent keeps what runs and reports again.
+                # Without an answer the agent keeps its parts running and reports again.
                 log.warning("a report of node %s could not be recorded: %s", self.name, error)
                 if isinstance(error, DataError | IntegrityError):
                     fault = verbatim(str(error))
-                    await in_thread(self._complain, told(clause("ReportUnrecorded", fault=fault)))
+                    await in_thread(self._record_fault, told(clause("ReportUnrecorded", fault=fault)))
                 return
             except Exception as error:
                 log.exception("a report of node %s could not be taken", self.name)
-                await in_thread(self._complain, told(clause("ReportRefused", fault=of_error(error))))
+                await in_thread(self._record_fault, told(clause("ReportRefused", fault=of_error(error))))
                 return
             if answer.verdict in (ReportVerdict.FENCED, ReportVerdict.COPY):
                 why = alarms.sentence(answer.says.text, 100).encode("ascii", "replace").decode()
@@ -172,7 +173,7 @@ class AgentLink(AsyncWebsocketConsumer):
             alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)
         if report.inventory.hash == self._refused:
             answer.want_inventory = False
-        self._complain(joined(faults, "Also"))
+        self._record_fault(joined(faults, "Also"))
         self.known = {item.part: item.phase for item in report.here}
         message = desired.compose(
             self.node_id,
@@ -200,7 +201,7 @@ class AgentLink(AsyncWebsocketConsumer):
             self._forgotten = forgotten
             record.forgotten(self.node_id, forgotten)
 
-    def _complain(self, says: Told) -> None:
+    def _record_fault(self, says: Told) -> None:
         """Record on the node what is wrong with its reports, or that nothing is any more."""
         if says != self._said:
             try:
@@ -222,7 +223,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 log.warning("orders of node %s could not be read: %s", self.name, error)
             except Exception as error:
                 log.exception("orders of node %s could not be made", self.name)
-                await in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
+                await in_thread(self._record_fault, f"no orders can be made for it: {type(error).__name__}: {error}")
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:

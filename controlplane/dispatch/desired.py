@@ -22,7 +22,7 @@ from controlplane.jobs.record import is_uuid
 from scheduler.core.model.retry import GOES_ON
 
 TIMERS = Timers(**settings.LINK_TIMERS)
-# What is planned to start within this time is fetched ahead.
+# Inputs of stages planned to start within this time are prefetched.
 AHEAD_S = 1800.0
 
 
@@ -34,8 +34,8 @@ def lineage() -> str:
         return str(cursor.fetchone()[0])
 
 
-# All live parts of a node with what it takes to run them, in one statement. A spec is read only for parts that are not
-# journalled yet over there; rows of jobs and stages carry much that an agent never sees.
+# All live parts of a node with their orders, in one statement. A spec is read only for parts that the agent has not
+# journalled yet; rows of jobs and stages have much that an agent never sees.
 _PARTS = """
 SELECT n.generation, n.conditions->'aside',
        (SELECT array_agg(w.id) FROM jobs_stage w
@@ -134,7 +134,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
             secrets = sealed.delivered(*ids, told["project"], request, told["alternative"])
             env, files, hidden = {**env, **secrets.env}, secrets.files, sorted(secrets.env)
         except sealed.Undeliverable as error:
-            # Without a command: an agent that knows no refusal must not run it either.
+            # Without a command, because an old agent that does not know ``refused`` must not run it either.
             argv, refused = [], error.why
     resume_from, resume_step = told["resume"] or ("", None)
     storage = PurePosixPath(told["storage"]) / str(told["job"]) if told["storage"] else None
@@ -176,7 +176,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         keep_checkpoints=request.get("keep_checkpoints", 0),
         checkpoint_every_s=told["checkpoint_every_s"],
         master_addr=gang[0].address,
-        # The same on all ranks without anybody asking anybody, and unlikely to meet another gang's.
+        # The same on all ranks without communication, and unlikely to collide with another gang's.
         master_port=29_500 + zlib.crc32(attempt.bytes) % 2_000,
     )
 
@@ -187,7 +187,7 @@ def _gang(rows: list[tuple[str, str, str, list[Any] | None]]) -> list[GangMember
     return [
         GangMember(
             name=name,
-            # An agent beside the control plane knows itself as loopback, which leads nowhere from another machine.
+            # An agent beside the control plane reports loopback as its address, which is useless from another machine.
             address=hostname or name if len(here) > 1 and _is_loopback(address) else address or "127.0.0.1",
             devices=[GangPeer(kind, vendor, index, own or "") for kind, vendor, index, own in devices or []],
         )

@@ -39,7 +39,7 @@ from controlplane.socket_authorization import AuthorizationWatch
 log = logging.getLogger(__name__)
 
 LONGEST_MESSAGE: Final = 131_072
-# What one socket may say ahead of the other: a piece may have one byte only, and costs far more to keep.
+# The most messages that one socket may have in flight: a piece may have one byte only, and costs far more to store.
 MOST_PIECES: Final = 16_384
 WORDS_PER_S: Final = 2_000
 STDIN, STDOUT, STDERR = range(3)
@@ -114,7 +114,7 @@ class SessionSocket(AsyncWebsocketConsumer):
             return
         self.to_come = max(0, self.to_come - word.taken)
         await self._slow_down()
-        await self.said(word)
+        await self.on_message(word)
 
     async def _slow_down(self) -> None:
         """Read at most so many control messages a second from a socket; further ones stay unread, which slows the
@@ -125,7 +125,7 @@ class SessionSocket(AsyncWebsocketConsumer):
         if self.words > WORDS_PER_S:
             await asyncio.sleep((self.words - WORDS_PER_S) / WORDS_PER_S)
 
-    async def said(self, word: SessionWord) -> None:
+    async def on_message(self, word: SessionWord) -> None:
         """Handle a message that is no data."""
         await self.pass_on("word", word=encode(word))
 
@@ -141,9 +141,9 @@ class SessionSocket(AsyncWebsocketConsumer):
             word = decode_word(event["word"])
             self.on_their_way = max(0, self.on_their_way - word.taken)
             self.pieces = self.pieces if self.on_their_way else 0
-            await self.heard_of(word)
+            await self.on_peer_message(word)
 
-    async def heard_of(self, word: SessionWord) -> None:
+    async def on_peer_message(self, word: SessionWord) -> None:
         """Handle a message of the other socket that is no data."""
         await self.tell(encode(word).decode())
 
@@ -208,10 +208,10 @@ class AgentSession(SessionSocket):
         if self.ending is None and (now is None or now.credential != self.credential):
             self.ending = asyncio.create_task(self.cut("GuestLink"))
 
-    async def said(self, word: SessionWord) -> None:
+    async def on_message(self, word: SessionWord) -> None:
         await self.pass_on("word", word=encode(word))
         if word.end is not None and not self.is_over:
-            # The agent waits for this: it has said all.
+            # The agent waits for this after its last message.
             self.is_over = True
             await self.close()
 

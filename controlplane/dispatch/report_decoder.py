@@ -108,7 +108,7 @@ def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, Told | None]:
     try:
         found = msgspec.json.decode(raw, type=Inventory)
     except UNREADABLE as error:
-        return None, told(clause("InventoryRefused", fault=_told(error, raw)))
+        return None, told(clause("InventoryRefused", fault=_sentence(error, raw)))
     return found, _odd(found)
 
 
@@ -129,7 +129,7 @@ def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[Told]) -> Any:
     try:
         return msgspec.json.decode(raw, type=shape)
     except UNREADABLE as error:
-        faults.append(told(clause("Field", field=name, fault=_told(error, raw))))
+        faults.append(told(clause("Field", field=name, fault=_sentence(error, raw))))
         fault: BaseException = error
     try:
         fields = msgspec.json.decode(raw)
@@ -158,7 +158,7 @@ def _plain(error: BaseException) -> Told:
     return verbatim(str(error).replace("`", ""))
 
 
-def _told(error: BaseException, raw: msgspec.Raw) -> Told:
+def _sentence(error: BaseException, raw: msgspec.Raw) -> Told:
     """Describe a fault with device, field, value, and what would be accepted."""
     found = _PATH.search(str(error))
     if found is None:

@@ -94,12 +94,12 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
     if _is_of_another(node, batch.incarnation):
         return _refuse(409, ANOTHER)
     if storage.is_full():
-        # The agent keeps what was not taken, and sends it again.
+        # The agent keeps refused bytes, and sends them again.
         return _refuse(507, "the disk of the control plane is full; logs are taken again when it has room")
     try:
         receipt = LogReceipt(streams=_append(node, batch.chunks))
     except OSError as error:
-        # The agent keeps what was not taken, and sends it again.
+        # The agent keeps refused bytes, and sends them again.
         log.warning("logs of node %s could not be kept: %s", node.name, error)
         return _refuse(503, f"the storage of logs does not take them: {error.strerror}")
     return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
@@ -129,7 +129,7 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
                 fresh = chunk.data[end - chunk.offset :]
                 room = settings.LOG_MAX_BYTES - sum(committed[part.id, stream] for stream in log_files.STREAMS)
                 if len(fresh) > room:
-                    # From here on nothing of the part is taken: its streams may end otherwise than the agent's.
+                    # From here on nothing of the part is accepted: its streams may end differently from the agent's.
                     fresh = fresh[: max(0, room)] + log_limit.cut_here()
                     refused[chunk.part, chunk.stream] = "full"
                 pieces.append(log_files.Piece(part.id, chunk.stream, end, fresh))
@@ -145,12 +145,12 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
     # The job is locked before its parts, so not in the transaction above.
     log_limit.note({parts[part].id for (part, _), why in refused.items() if why == "full"})
 
-    def told(part: str, rank: int, stream: str) -> LogCommit:
+    def commit_of(part: str, rank: int, stream: str) -> LogCommit:
         known = parts.get(part)
         end = committed[known.id, stream] if known else 0
         return LogCommit(part=part, rank=rank, stream=stream, committed=end, refused=refused.get((part, stream), ""))
 
-    return [told(*each) for each in dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)]
+    return [commit_of(*each) for each in dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)]
 
 
 _DEVICE_SAMPLES = """
@@ -177,7 +177,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         return _refuse(400, f"this is no batch of measurements: {error}")
     if _is_of_another(node, batch.incarnation):
         return _refuse(409, ANOTHER)
-    if batch.incarnation and not hosts.takes(node, batch.incarnation, batch.seq):
+    if batch.incarnation and not hosts.register_batch(node, batch.incarnation, batch.seq):
         return HttpResponse(status=204)
     now = timezone.now()
     known = Device.objects.filter(node=node).values_list("uuid", "id", "kind", "index")
@@ -206,17 +206,17 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         if of_parts:
             cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
     if batch.host is not None:
-        hosts.measured(node, batch.host, now)
+        hosts.store_sample(node, batch.host, now)
     loads.note_fetched(node, batch.fetched)
-    if loads.weigh(node) or absurd:
+    if loads.update_load(node) or absurd:
         alarms.raised(alarms.MEASUREMENT, {node.name: absurd} if absurd else {}, about=node.name)
     if of_devices or of_parts or batch.host is not None:
         changes.announce("samples")
     return HttpResponse(status=204)
 
 
-def _json(told: dict[str, float]) -> str | None:
-    return msgspec.json.encode(dict(list(told.items())[:KINDS_LIMIT])).decode() if told else None
+def _json(values: dict[str, float]) -> str | None:
+    return msgspec.json.encode(dict(list(values.items())[:KINDS_LIMIT])).decode() if values else None
 
 
 def _age(seconds: float) -> float:
@@ -231,10 +231,10 @@ def sources(request: HttpRequest, node: Node) -> HttpResponse:
         asked = msgspec.json.decode(request.body[:10_000], type=AskSources)
     except UNREADABLE as error:
         return _refuse(400, f"this is no question for sources: {error}")
-    told = answer(node, asked)
-    if told is None:
+    found = answer(node, asked)
+    if found is None:
         return HttpResponseNotFound()
-    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
+    return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
 @by_node

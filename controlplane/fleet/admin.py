@@ -65,7 +65,7 @@ class NodeAdmin(Audited):
         description=_("Make a join token for this node (one that was installed anew)"), permissions=["operate"]
     )
     def make_return_token(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
-        """Shows a secret with which the chosen node may join again, once."""
+        """Shows once a secret with which the chosen node may join again."""
         for node in chosen:
             secret = service.make_return_token(node)
             self.log_change(request, node, "join token made")
@@ -80,7 +80,7 @@ class NodeAdmin(Audited):
 
     @admin.action(description=_("Revoke the credential: refuse its agent from now on"), permissions=["operate"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
-        """Takes the credentials of the chosen nodes away."""
+        """Revokes the credentials of the chosen nodes."""
         for node in chosen:
             service.revoke(node)
             self.log_change(request, node, "credential revoked")
@@ -156,22 +156,22 @@ class DeviceAdmin(Audited):
             self.message_user(request, f"{device}: {device.health}", messages.SUCCESS)
 
     def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
-        """Writes the mode alone: what is claimed changes meanwhile, and not by this page."""
+        """Writes the mode alone, because claims change concurrently."""
         obj.save(update_fields=["mode"])
 
 
 class MaintenanceForm(forms.ModelForm):
-    """When and why a node or a pool does not serve."""
+    """The time and reason of a maintenance window of a node or pool."""
 
     class Meta:
         model = MaintenanceWindow
         fields = ["node", "pool", "starts_at", "ends_at", "reason"]
 
     def clean(self) -> dict[str, Any]:
-        """Refuses a window that cannot be, at the field that is at fault."""
+        """Refuses an invalid window, at the invalid field."""
         chosen = super().clean() or {}
         if not self.errors:
-            fault = maintenance.unfit(**{name: chosen.get(name) for name in self.Meta.fields})  # type: ignore[arg-type]
+            fault = maintenance.fault(**{name: chosen.get(name) for name in self.Meta.fields})  # type: ignore[arg-type]
             if fault is not None:
                 self.add_error(*fault)
         return chosen
@@ -179,7 +179,7 @@ class MaintenanceForm(forms.ModelForm):
 
 @admin.register(MaintenanceWindow)
 class MaintenanceAdmin(Audited):
-    """Maintenance windows: planned here and called off, never deleted."""
+    """Maintenance windows: planned and cancelled here, never deleted."""
 
     saves_by_service = True
 
@@ -197,7 +197,7 @@ class MaintenanceAdmin(Audited):
         return False
 
     def save_model(self, request: HttpRequest, obj: MaintenanceWindow, form: Any, change: bool) -> None:
-        """Plans the window in the name of whoever sent the form."""
+        """Plans the window in the name of the user who sent the form."""
         planned = maintenance.plan(**form.cleaned_data, actor=request.user.get_username())
         obj.__dict__.update(planned.__dict__)
 
@@ -214,7 +214,7 @@ class MaintenanceAdmin(Audited):
 
 
 class JoinTokenForm(forms.ModelForm):
-    """Which pool new nodes join with it, how many, and how long."""
+    """The pool of a join token, and how many nodes may use it for how long."""
 
     pool = forms.ModelChoiceField(Pool.objects.all())
     hours = forms.FloatField(min_value=0.1, max_value=24 * 30, initial=1, label=_("Valid for hours"))
@@ -226,7 +226,7 @@ class JoinTokenForm(forms.ModelForm):
 
 @admin.register(JoinToken)
 class JoinTokenAdmin(Audited):
-    """Join tokens: made here, shown once, withdrawn by deleting them."""
+    """Join tokens: created here, shown once, revoked by deleting them."""
 
     saves_by_service = True
     form = JoinTokenForm
@@ -243,7 +243,7 @@ class JoinTokenAdmin(Audited):
         )
 
     def save_model(self, request: HttpRequest, obj: JoinToken, form: Any, change: bool) -> None:
-        """Makes the token and shows its secret, which is not kept."""
+        """Creates the token and shows its secret, which is stored only as a digest."""
         chosen = form.cleaned_data
         secret = service.make_join_token(
             chosen["pool"], uses=chosen["uses_left"], life=timedelta(hours=chosen["hours"])

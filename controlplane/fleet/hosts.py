@@ -18,13 +18,13 @@ from controlplane.fleet.models import Host, Node
 
 MOST: Final = 64
 LONGEST_NAME: Final = 200
-# Over a longer silence a mean says nothing of now.
+# Over a longer silence the mean does not describe the present.
 LONGEST_S: Final = 120.0
 
 Counters = dict[str, dict[str, int]]
 
 
-def listed(node: Node, found: Inventory) -> None:
+def store_inventory(node: Node, found: Inventory) -> None:
     """Store the host part of an inventory."""
     values = {
         name: [_bounded(msgspec.to_builtins(each)) for each in getattr(found, name)[:MOST]]
@@ -43,14 +43,14 @@ RETURNING 1
 """
 
 
-def takes(node: Node, incarnation: str, seq: int) -> bool:
+def register_batch(node: Node, incarnation: str, seq: int) -> bool:
     """Register a batch of measurements; return False if it, or a later one of this incarnation, was taken before."""
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, {"node": node.id, "of": incarnation, "seq": seq})
         return cursor.fetchone() is not None
 
 
-def measured(node: Node, sample: HostSample, at: datetime) -> None:
+def store_sample(node: Node, sample: HostSample, at: datetime) -> None:
     """Store a measurement of a host. One that is older than the stored one is ignored."""
     at -= timedelta(seconds=min(max(sample.age_s, 0.0), 3_600.0))
     counters: Counters = {
@@ -86,9 +86,9 @@ def _per_s(before: Counters, now: Counters, span_s: float) -> dict[str, dict[str
     }
 
 
-def _counts(told: dict[str, int]) -> dict[str, int]:
-    return {name[:LONGEST_NAME]: value for name, value in list(told.items())[:MOST] if 0 <= value < 1 << 63}
+def _counts(values: dict[str, int]) -> dict[str, int]:
+    return {name[:LONGEST_NAME]: value for name, value in list(values.items())[:MOST] if 0 <= value < 1 << 63}
 
 
-def _bounded(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: value[:LONGEST_NAME] if isinstance(value, str) else value for name, value in told.items()}
+def _bounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[:LONGEST_NAME] if isinstance(value, str) else value for name, value in values.items()}

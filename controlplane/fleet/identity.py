@@ -13,14 +13,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 
 from agents.protocol import Report
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet.models import Node
+from controlplane.fleet.service import now_in_database
 
-# After so many report periods without a word the former incarnation is taken for gone.
+# After this many report periods of silence the former incarnation is considered gone.
 PERIODS_OF_SILENCE = 2.5
 LEAST_SILENCE_S = 1.0
 
@@ -84,12 +84,12 @@ def judge(
         return ReportVerdict.TAKEN if seq > holder_seq else ReportVerdict.OLD
     is_alive = silent_s < patience_s
     if is_of_another_machine(message, holder):
-        # However long the holder is silent: it may be cut off, and what it runs is alive.
+        # However long the holder is silent: its network may be cut while its stages run.
         return ReportVerdict.WAITS if is_alive and not heard_since_asked else ReportVerdict.COPY
     if message.boot_id == holder.boot_id and message.start_seq != holder.start_seq:
         if message.start_seq > holder.start_seq:
             return ReportVerdict.TAKEN
-        # A process that was replaced ends its last connection; one that dials again lives.
+        # A replaced process ends its last connection; one that connects again is alive.
         return ReportVerdict.COPY if opened_since else ReportVerdict.FENCED
     if is_alive:
         return ReportVerdict.COPY if heard_since_asked else ReportVerdict.WAITS
@@ -110,7 +110,7 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, 
     holder = Incarnation(node.incarnation, node.start_seq, node.boot_id, node.machine_id)
     silent_s, asked, opened_since = 0.0, False, False
     if speaker.name != holder.name and holder.name and speaker.name:
-        now = _now()
+        now = now_in_database()
         silent_s = (now - node.last_report_at).total_seconds() if node.last_report_at else 1e9
         asked = bool(caller.asked_at and node.last_report_at and node.last_report_at > caller.asked_at)
         opened_since = bool(node.incarnation_at and caller.opened_at and caller.opened_at > node.incarnation_at)
@@ -137,12 +137,6 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[ReportVerdict, 
 def patience_s() -> float:
     """Seconds that the former incarnation must be silent before one from another machine may succeed it."""
     return max(LEAST_SILENCE_S, PERIODS_OF_SILENCE * float(settings.LINK_TIMERS.get("report_s", 5.0)))
-
-
-def _now() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        return cursor.fetchone()[0]
 
 
 def why_copied(other: Incarnation, holder: Incarnation) -> Told:

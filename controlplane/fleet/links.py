@@ -13,10 +13,10 @@ from controlplane.clauses import told as sentence_of
 Links = Sequence[Mapping[str, Any]]
 """As :class:`agents.protocol.Link` is stored: ``peer``, ``type`` and perhaps ``gbps``."""
 
-# GB/s of one link or one bundle of links. The fastest there is today (NVLink 5) has 1,800.
+# GB/s of one link or one bundle of links. The fastest at present (NVLink 5) has 1,800.
 MOST_GBPS: Final = 20_000.0
-# The ways through the host, in the words of `nvidia-smi topo`; the first two stay on PCIe switches. Every other sort of
-# link (NVLINK, XGMI, HCCS, ICI, ...) is faster than these.
+# Link types through the host, as in `nvidia-smi topo`; the first two stay on PCIe switches. Every other type (NVLINK,
+# XGMI, HCCS, ICI, ...) is faster.
 SWITCHED: Final = frozenset({"PIX", "PXB"})
 THROUGH_HOST: Final = frozenset({"PCIE", "PHB", "NODE", "SYS"})
 
@@ -50,9 +50,10 @@ def groups(devices: Iterable[tuple[str, Links]]) -> dict[str, int]:
 
 
 def _joined(devices: list[tuple[str, Links]], counts: Callable[[str], bool]) -> dict[str, str]:
-    """What represents the group of each device that shares one with another; ``counts`` says which sorts of links do.
+    """Return the representative of the group of each device that shares one with another; ``counts`` tells which link
+    types join devices.
 
-    The far end of a link may be a device or what they all hang on, such as a switch.
+    The peer of a link may be a device or a common component, such as a switch.
     """
     above: dict[str, str] = {}
 

@@ -19,18 +19,18 @@ from controlplane.clauses import Told, clause
 from controlplane.clauses import told as sentence_of
 from controlplane.fleet.models import Device, Host, Node
 
-# A measurement counts half after 20 seconds.
+# The weight of a measurement halves in 20 seconds.
 DECAY_S: Final = 20.0 / math.log(2)
-# Older ones than this count no more, and means are looked at so often at most.
+# Older measurements are ignored, and means are recomputed at most this often.
 WINDOW_S, EVERY_S = 120, 15
 STEP: Final = 1 / 8
 MOST_LOAD: Final = 8.0
-# Tools round: a little over 1 is 1.
+# Tools round, so a utilisation slightly above 1 is read as 1.
 MOST_UTILISATION: Final = 1.05
 # Steps of bandwidth are factors of the square root of two.
 GBPS_STEP: Final = 0.5
 MOST_GBPS: Final = 10_000.0
-# After so many bytes more a measured bandwidth counts half.
+# The weight of a measured bandwidth halves with this many further bytes.
 DECAY_BYTES: Final = 1 << 30
 
 _MEANS = """
@@ -59,8 +59,8 @@ def decayed(before: float | None, value: float, span_s: float) -> float:
 
 
 def means(before: Mapping[str, float], sample: HostSample, span_s: float) -> dict[str, float]:
-    """The decayed means of a host after a sample of it: tasks per core that run or wait (``queue``), and the share of
-    time in which tasks stood still for disks (``io``) or memory (``memory``). What is not told is absent."""
+    """Return the decayed means of a host after a sample of it: running and waiting tasks per core (``queue``), and the
+    share of time in which tasks were stalled on disks (``io``) or memory (``memory``). Unmeasured values are absent."""
     told = {"queue": sample.queue, "io": sample.pressure.get("io_full"), "memory": sample.pressure.get("memory_full")}
     scales = {"queue": 1.0, "io": 100.0, "memory": 100.0}
     found = {
@@ -77,7 +77,10 @@ def gbps(one: Fetched) -> float:
 
 
 def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> Told | None:
-    """What is absurd about these measurements; None where nothing is. ``names`` are those of devices by uuid."""
+    """Return what is implausible about these measurements; None if nothing is.
+
+    ``names`` are those of devices by uuid.
+    """
     for one in batch.fetched:
         if not 0 < gbps(one) <= MOST_GBPS:
             most, took = f"{MOST_GBPS:g}", f"{one.took_s:g}"
@@ -97,12 +100,12 @@ def _measured(code: str, /, **params: Any) -> Told:
 
 
 def is_plausible(utilisation: float | None) -> bool:
-    """Whether a utilisation is in range; what was not measured may be anything."""
+    """Whether a utilisation is in range; an unmeasured one is."""
     return utilisation is None or 0.0 <= utilisation <= MOST_UTILISATION
 
 
 def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
-    """Update the fetch bandwidth of a node; implausible values are ignored and larger transfers weigh more."""
+    """Update the fetch bandwidth of a node; implausible values are ignored and larger transfers update_load more."""
     rates = [(one.size_bytes, rate) for one in fetched if 0 < (rate := gbps(one)) <= MOST_GBPS]
     if not rates:
         return
@@ -116,9 +119,9 @@ def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
         host.save(update_fields=["means"])
 
 
-def weigh(node: Node) -> bool:
-    """Writes how busy the node and its devices are, where that has changed by more than they waver; at most every
-    15 seconds, whoever asks. Tells whether it looked."""
+def update_load(node: Node) -> bool:
+    """Write the load of the node and its devices if it changed by more than its fluctuation, at most every 15 seconds.
+    Return whether it was recomputed."""
     due = Q(weighed_at=None) | Q(weighed_at__lt=Now() - timedelta(seconds=EVERY_S))
     if not Host.objects.filter(due, node=node).update(weighed_at=Now()):
         return False
@@ -132,7 +135,7 @@ def weigh(node: Node) -> bool:
             Device.objects.filter(id=device).update(busy=busy)
     told = Host.objects.values_list("means", flat=True).get(node=node)
     waits = [told[name] for name in ("queue", "io", "memory") if name in told]
-    # A host that does not tell its queue is as loaded as its cores are.
+    # A host without a reported run queue is as loaded as its cores.
     load = max([*waits, *([] if "queue" in told else [sum(cores) / len(cores)] if cores else [])], default=0.0)
     row = Node.objects.values("load", "fetch_gbps").get(id=node.id)
     values = {"load": settled(row["load"], load), "fetch_gbps": _bandwidth(row["fetch_gbps"], told.get("fetch"))}

@@ -19,7 +19,7 @@ from controlplane.pools.models import Pool
 from scheduler.core.model import types
 
 LONGEST_S = 366 * 86_400.0
-# Id, node and pool (one of the two), start and end in seconds since the epoch, and why.
+# Id, node and pool (one of the two), start and end in seconds since the epoch, and the reason.
 Row = tuple[int, str | None, str | None, float, float, str]
 
 
@@ -54,10 +54,13 @@ def plan(
     actor: str,
     only_tried: bool = False,
 ) -> MaintenanceWindow:
-    """A new window for one node, or for all nodes of one pool; where it is ``only_tried`` it has the id 0 and is not
-    kept. Raises NodeRefused with what would be accepted."""
-    if fault := unfit(node, pool, starts_at, ends_at, reason):
-        raise NodeRefused(fault[1])
+    """Create a window for one node, or for all nodes of one pool. In a dry run (``only_tried``) it has the id 0 and is
+    not stored.
+
+    Raises NodeRefused with what would be accepted.
+    """
+    if found := fault(node, pool, starts_at, ends_at, reason):
+        raise NodeRefused(found[1])
     window = MaintenanceWindow(
         node=node, pool=pool, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor
     )
@@ -72,10 +75,10 @@ def plan(
     return window
 
 
-def unfit(
+def fault(
     node: Node | None, pool: Pool | None, starts_at: datetime, ends_at: datetime, reason: str
 ) -> tuple[str, str] | None:
-    """The field of a window that cannot be as it is, with a sentence; None where all is well."""
+    """Return the invalid field of a window with a sentence about it; None if the window is valid."""
     if (node is None) == (pool is None):
         return "node", _("name either a node or a pool, and not both")
     if ends_at <= starts_at:

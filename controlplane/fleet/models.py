@@ -18,10 +18,10 @@ from scheduler.core.model.types import Mode
 class Node(models.Model):
     """A machine that runs an agent. Its state is written by ``fleet.service`` only.
 
-    ``generation`` rises in the transaction that changes what the node is to run. ``incarnation``, ``machine_id``,
-    ``boot_id`` and ``start_seq`` are those of the agent's process that speaks for it
-    (:mod:`controlplane.fleet.identity`): the first was heard at ``incarnation_at``, the boot at ``booted_at``. ``load``
-    and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
+    ``generation`` rises in the transaction that changes the node's orders. ``incarnation``, ``machine_id``, ``boot_id``
+    and ``start_seq`` are those of the agent process that speaks for it (:mod:`controlplane.fleet.identity`): the first
+    report of the incarnation arrived at ``incarnation_at``, that of the boot at ``booted_at``. ``load`` and
+    ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -38,7 +38,7 @@ class Node(models.Model):
     reason = models.CharField(max_length=300, blank=True)
     reason_said = models.JSONField(default=list, db_default=[], editable=False)
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
-    # New secrets that were sent to the agent and not used yet; whichever is used takes the place of the old one.
+    # New secrets that were sent to the agent but not used yet; the first to be used replaces the old one.
     offered_digests = models.JSONField(default=list, editable=False)
     credential_at = models.DateTimeField(null=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
@@ -91,9 +91,10 @@ class Node(models.Model):
 class Device(models.Model):
     """One schedulable unit on a node.
 
-    ``claimed_milli`` and ``claimed_memory_bytes`` are kept by a trigger on claims, and a check on this row refuses more
-    than the device has: the database itself never oversells. Devices of a node with the same ``link_group`` are joined
-    by ``links`` that are faster than the way through the host (:mod:`controlplane.fleet.links`).
+    ``claimed_milli`` and ``claimed_memory_bytes`` are updated by a trigger on claims, and a check constraint on this
+    row refuses more than the device has, so the database itself never oversells. Devices of a node with the same
+    ``link_group`` are joined by ``links`` that are faster than the path through the host
+    (:mod:`controlplane.fleet.links`).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -146,9 +147,9 @@ class Device(models.Model):
 
 
 class JoinToken(models.Model):
-    """A secret with which new nodes may join, a limited number of times within its life.
+    """A secret with which new nodes may join, a limited number of times until it expires.
 
-    It lets new names into ``pool``, or the one ``node`` that it was made for in again: one of the two is set.
+    It admits new nodes to ``pool``, or again the one ``node`` that it was made for: one of the two is set.
     """
 
     digest = models.CharField(max_length=64, primary_key=True)
@@ -183,7 +184,7 @@ class DeviceSample(models.Model):
 
 
 class PartSample(models.Model):
-    """What the processes of a part used at a moment: cores and resident bytes; and what its devices drew until then, in
+    """Use of the processes of a part at a time: cores and resident bytes, and the energy of its devices until then, in
     joules by kind of device. Partitioned by day like the above."""
 
     pk = models.CompositePrimaryKey("part_id", "at")
@@ -199,13 +200,13 @@ class PartSample(models.Model):
 
 
 class Host(models.Model):
-    """The rest of a node beside its devices: what its inventory tells, and the newest measurement of it.
+    """A node's host beside its devices: its inventory and its newest measurement.
 
-    ``interfaces``, ``disks`` and ``file_systems`` are as :mod:`agents.protocol` has them. ``counters`` are bytes since
-    the host started as of ``at``, ``per_s`` what they grew by since the measurement before; both by what is counted
-    (``received``, ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed
-    means: of what tasks wait for (``queue``, ``io``, ``memory``) and of how fast inputs came (``fetch``, in Gbit/s).
-    ``batch_of`` and ``batch_seq`` are incarnation and number of the newest batch of measurements: each is taken once.
+    ``interfaces``, ``disks`` and ``file_systems`` are as in :mod:`agents.protocol`. ``counters`` are bytes since the
+    host started as of ``at``, ``per_s`` their rates since the previous measurement; both by kind (``received``,
+    ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed means: of
+    stalls (``queue``, ``io``, ``memory``) and of the bandwidth of fetched inputs (``fetch``, in Gbit/s). ``batch_of``
+    and ``batch_seq`` are incarnation and number of the newest batch of measurements, so that each is stored once.
     """
 
     node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="host")
@@ -254,20 +255,20 @@ class MaintenanceWindow(models.Model):
 
     @property
     def of(self) -> str:
-        """What it is about, in words."""
+        """What the window is for, as text."""
         return f"node {self.node.name}" if self.node else f"pool {self.pool.name if self.pool else '?'}"
 
 
 class Heartbeat(models.Model):
-    """When each periodic duty last ran; claimed by a conditional update, so duplicate beats do no harm."""
+    """When each periodic task last ran; claimed by a conditional update, so duplicate beats have no effect."""
 
     name = models.CharField(max_length=60, primary_key=True)
     at = models.DateTimeField()
 
 
 class TaskRecord(models.Model):
-    """How a Celery task fares, by its name: when it last ended well and how long that took, how often it failed, when
-    last, and with what. Written by :mod:`controlplane.workers.task_records`."""
+    """The record of a Celery task by its name: when it last succeeded and how long that took, how often and when it
+    failed, and the last error. Written by :mod:`controlplane.workers.task_records`."""
 
     name = models.CharField(max_length=60, primary_key=True)
     done_at = models.DateTimeField(null=True)
@@ -281,10 +282,10 @@ class TaskRecord(models.Model):
 
 
 class Alarm(models.Model):
-    """Something that was left out because its stored or reported data are invalid; shown until that is mended.
+    """Something that was left out because its stored or reported data are invalid; shown until they are corrected.
 
-    ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of what it is about; ``said`` are
-    the clauses of ``says`` (see :mod:`controlplane.clauses`). ``times`` is how often it was found since ``since``.
+    ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of the object; ``said`` are the
+    clauses of ``says`` (see :mod:`controlplane.clauses`). ``times`` is how often it was found since ``since``.
     """
 
     kind = models.CharField(max_length=20)

@@ -13,21 +13,21 @@ from typing import Any
 from agents.protocol import AsideOrder, SetAside
 
 
-def noted(before: Mapping[str, Any], told: Sequence[SetAside], now: datetime) -> list[dict[str, Any]]:
+def noted(before: Mapping[str, Any], reported: Sequence[SetAside], now: datetime) -> list[dict[str, Any]]:
     """Merge the reported entries with the times and decisions of earlier ones."""
     known = {entry["part"]: entry for entry in before.get("aside", ())}
-    return [_entry(known.get(each.part, {}), each, now) for each in told]
+    return [_entry(known.get(each.part, {}), each, now) for each in reported]
 
 
-def _entry(former: Mapping[str, Any], told: SetAside, now: datetime) -> dict[str, Any]:
-    since = former.get("since") or (now - timedelta(seconds=max(0.0, min(told.age_s, 1e9)))).isoformat()
-    asked = former.get("asked", {}) if former.get("tries") == told.tries else {}
+def _entry(former: Mapping[str, Any], reported: SetAside, now: datetime) -> dict[str, Any]:
+    since = former.get("since") or (now - timedelta(seconds=max(0.0, min(reported.age_s, 1e9)))).isoformat()
+    asked = former.get("asked", {}) if former.get("tries") == reported.tries else {}
     return {
-        "part": told.part,
-        "folder": told.folder[:500],
-        "reason": told.reason[:500],
+        "part": reported.part,
+        "folder": reported.folder[:500],
+        "reason": reported.reason[:500],
         "since": since,
-        "tries": told.tries,
+        "tries": reported.tries,
         "asked": asked,
     }
 

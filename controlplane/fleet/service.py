@@ -35,7 +35,7 @@ GOOD_REPORTS = 3
 MOST_LABELS = 200
 MAX_KEPT = 2_000
 STATE: Final = ("state", "state_at", "reason", "reason_said")
-# What an ordinary report writes.
+# The columns that an ordinary report writes.
 HEARTBEAT = [
     "last_report_at",
     "boot_id",
@@ -49,7 +49,7 @@ HEARTBEAT = [
 
 
 CREDENTIAL: Final = ("credential_digest", "credential_at", "offered_digests")
-# More are not kept: an agent that never uses one of so many never will.
+# No more unused secrets are kept; an agent that used none of these will use no further one.
 MOST_OFFERED: Final = 4
 
 
@@ -69,8 +69,7 @@ def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(ho
 
 
 def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> str:
-    """A new secret with which ``node``, and nobody else, may join again once. The credential that it has serves until
-    then."""
+    """Create a secret with which only ``node`` may join again, once. Its present credential is valid until then."""
     secret = secrets.token_urlsafe(32)
     with transaction.atomic():
         made = JoinToken(digest=digest(secret), node=node, expires_at=timezone.now() + life)
@@ -81,10 +80,10 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
 
 
 def enrol(token: str, name: str) -> tuple[Node, str]:
-    """A new node joins, or one joins again with the token made for it. Returns it with its credential, which is not
-    kept. Raises NodeRefused.
+    """Register a new node, or one that joins again with the token made for it. Return it with its credential, which is
+    stored as a digest. Raises NodeRefused.
 
-    A name that is taken stays with its node, whatever state that is in: a join token of a pool never takes it over.
+    A name that is taken stays with its node in every state: a join token of a pool never takes it over.
     """
     try:
         slug(name)
@@ -116,7 +115,7 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
         else:
             node.credential_digest, node.credential_at = digest(credential), timezone.now()
             node.offered_digests = []
-            # Whoever joins again is the node, on whatever machine: it is told apart from now on.
+            # A node that joins again keeps its row; the machine it runs on is identified anew.
             node.start_seq = node.seq = 0
             node.incarnation = node.machine_id = ""
             node.save(update_fields=[*CREDENTIAL, "start_seq", "seq", "incarnation", "machine_id"])
@@ -129,8 +128,8 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
 
 
 def revoke(node: Node) -> None:
-    """Takes the node's credential away: its agent is refused from now on and its open connection is closed. What runs
-    there goes on until the node is lost; it joins again with a token made for it."""
+    """Revoke the node's credential: its agent is refused from now on and its open connection is closed. Its stages go
+    on until the node is lost; it can join again with a token made for it."""
     with transaction.atomic():
         Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
         JoinToken.objects.filter(node=node).delete()
@@ -139,8 +138,10 @@ def revoke(node: Node) -> None:
 
 
 def rotate(node: Node, actor: str, reason: str = "") -> Node:
-    """Have the node's agent get a new credential through its link, now. The old one serves until the new one is used.
-    Raises NodeRefused where it has none, for it was revoked."""
+    """Have the node's agent get a new credential through its link now. The old one is valid until the new one is used.
+
+    Raises NodeRefused if it has none because it was revoked.
+    """
     if node.credential_digest.startswith("revoked "):
         raise NodeRefused(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
     with transaction.atomic():
@@ -151,8 +152,8 @@ def rotate(node: Node, actor: str, reason: str = "") -> Node:
 
 
 def next_credential(node_id: uuid.UUID) -> str:
-    """A new secret for a node, whose agent may or may not come to have it: the one that it has serves until a new one
-    is used. Empty where it was revoked."""
+    """Create a new secret for a node. Its agent may never receive it, so the present one is valid until a new one is
+    used. Empty if the credential was revoked."""
     with transaction.atomic():
         node = Node.objects.select_for_update().get(id=node_id)
         if node.credential_digest.startswith("revoked "):
@@ -218,13 +219,11 @@ def authenticate(header: str) -> Node | None:
     return _first_used(node.id, given) if given in node.offered_digests else None
 
 
-def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news: bool = False) -> bool:
-    """Notes that ``node`` reported; True where the scheduler should look again. ``node`` is locked by the caller.
+def record_report(node: Node, report: Report, survivors: Mapping[str, str], *, are_news: bool = False) -> bool:
+    """Record a report of ``node``, which the caller has locked; return whether the scheduler should run.
 
-    ``survivors`` are the parts, by device, that hold one and that the record does not know; ``are_news`` where they are
-    not as before.
-
-    The first reports after a silence count up before the node gets new work, so that a flapping link costs nothing.
+    ``survivors`` maps devices to the parts that hold them but are unknown to the database; ``are_news`` tells that they
+    changed. After a silence the node gets new work only after several reports, so that a flapping link costs nothing.
     """
     before = (node.state, node.boot_id, node.inventory_hash)
     node.last_report_at = Now()
@@ -243,13 +242,13 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
     conflict = Told()
     if report.inventory.full is not None:
         conflict = _take_inventory(node, report.inventory.full, report.inventory.hash)
-        hosts.listed(node, report.inventory.full)
+        hosts.store_inventory(node, report.inventory.full)
     if (
         (node.state == NodeState.JOINING and node.inventory_hash)
         or node.state == NodeState.SUSPECT
         or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS)
     ):
-        _enter(node, NodeState.READY, Told())
+        _set_state(node, NodeState.READY, Told())
     if conflict:
         node.reason, node.reason_said = conflict.text[:300], conflict.said
     if changed_conditions:
@@ -280,7 +279,7 @@ def note_kept(node: Node, said: Kept) -> None:
     KeptRow.objects.update_or_create(node=node, defaults=values)
 
 
-def _enter(node: Node, state: NodeState, reason: Told) -> None:
+def _set_state(node: Node, state: NodeState, reason: Told) -> None:
     if node.state != state:
         node.state, node.state_at = state, timezone.now()
     node.reason, node.reason_said = reason.text[:300], reason.said
@@ -293,7 +292,8 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
     labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
-    # Labels that people gave stay; ever new ones of an agent do not make the row grow.
+    # Labels that people set are kept; the number of labels of an agent is bounded, so that ever new ones do not grow
+    # the row.
     node.labels = dict(list({**node.labels, **labels}.items())[:MOST_LABELS])
     node.inventory_hash = fingerprint[:64]
     taken = set(
@@ -318,9 +318,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
 
 
 def _rename(known: dict[str, Device], found: Inventory) -> None:
-    """Give devices of Intel the names that their agent tells now, with whatever is claimed of them.
+    """Give Intel devices the names that their agent reports now, with their claims.
 
-    Agents of before named them by what hosts that are built alike have in common.
+    Older agents named them by properties that equally built hosts share.
     """
     listed = {each.uuid for each in found.devices}
     former = {(d.kind, d.vendor, d.index): d for d in known.values() if d.uuid not in listed and d.vendor == "intel"}
@@ -339,18 +339,18 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     device.kind, device.vendor, device.model = found.kind[:20], found.vendor[:60], found.model[:120]
     device.index, device.numa = found.index, found.numa
     device.simulated, device.present = found.simulated, True
-    # What runs there was promised more: a device never shrinks below what is claimed of it.
+    # Stages there claim more: a device never shrinks below its claims.
     device.capacity_milli = max(found.capacity_milli, device.claimed_milli)
     device.memory_bytes = max(found.memory_bytes, device.claimed_memory_bytes)
     device.features, device.attributes = dict(found.features), dict(found.attributes)
-    if not links.fault(found):  # else the last good ones stay, and an alarm says so
+    if not links.fault(found):  # otherwise the last valid ones stay, and an alarm is raised
         device.links = msgspec.to_builtins(found.links)
     device.division = msgspec.to_builtins(found.division)
     device.sharing = found.sharing
     if device.health not in {Health.CORDONED, Health.QUARANTINED}:
         why = of_agent(found.health_reason, found.health_said)
         device.health, device.health_reason, device.health_said = found.health, why.text[:300], why.said
-    # Only these columns: the trigger on claims owns the others.
+    # Only these columns, because the trigger on claims writes the others.
     fields = [f.name for f in Device._meta.fields if not f.name.startswith(("claimed_", "fenced_", "busy"))]
     if device._state.adding:
         device.save()
@@ -376,7 +376,7 @@ def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, st
         errors.setdefault(device_uuid, _with_code(QUARANTINED, told(clause("UnknownPart", part=part))))
     for device in node.devices.filter(present=True):
         if device.health == Health.QUARANTINED and _is_coded(device.health_said, QUARANTINED):
-            # What the agent quarantined it lets go; what a person quarantined stays.
+            # The agent may end a quarantine that it began, but not one by a person.
             if device.uuid not in held:
                 _judge(device, Health.OK, Told())
             continue
@@ -419,7 +419,7 @@ def suspend(node: Node, says: Told) -> None:
     """Stop placing stages on a node whose identity is used twice. Running ones go on; a person resumes the node."""
     alarms.raised(alarms.IDENTITY, {node.name: says}, about=node.name)
     if node.state in (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT):
-        _enter(node, NodeState.DRAINING, says)
+        _set_state(node, NodeState.DRAINING, says)
         node.save(update_fields=STATE)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
@@ -432,7 +432,7 @@ def resume(node: Node, actor: str, reason: str = "") -> Node:
 
 
 def cordon(device: Device, actor: str, reason: str | Told) -> None:
-    """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    """Take a device out of service: stages that hold it go on. A reason is required."""
     why = _reason(reason)
     if not why:
         raise NodeRefused(_("a cordon needs a reason: others will ask"))
@@ -444,7 +444,7 @@ def uncordon(device: Device, actor: str, reason: str = "") -> None:
     if device.health != Health.CORDONED:
         raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
     _set_health(device, Health.OK, Told(), "device.uncordon", reason)
-    # The agent is asked for its inventory anew: only that tells of a fault from before.
+    # The agent is asked for its inventory again, because only that has faults from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
 
@@ -468,7 +468,7 @@ def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -
 
 def _set_health(device: Device, health: Health, reason: Told, action: str, why: str) -> None:
     with transaction.atomic():
-        # In the order in which a report locks them.
+        # In the same lock order as a report.
         Node.objects.select_for_update().get(id=device.node_id)
         locked = Device.objects.select_for_update().get(id=device.id)
         if health == Health.CORDONED and not locked.present:
@@ -491,7 +491,7 @@ def _administer(node: Node, state: NodeState | None, reason: Told, action: str, 
                 _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
             )
         before = audit.fields(locked, "state", "reason")
-        _enter(locked, state, reason)
+        _set_state(locked, state, reason)
         locked.save(update_fields=STATE)
         audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
         transaction.on_commit(changes.wake)
@@ -510,7 +510,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
             Node.objects.select_for_update(skip_locked=True).filter(quiet, state__in=[NodeState.READY]).order_by("id")
         )
         for node in suspects:
-            _enter(node, NodeState.SUSPECT, _silent(node))
+            _set_state(node, NodeState.SUSPECT, _silent(node))
             node.good_reports = 0
             node.save(update_fields=[*STATE, "good_reports"])
         lost: list[Node] = []
@@ -524,7 +524,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
                 .order_by("id")
             )
             for node in lost:
-                _enter(node, NodeState.LOST, _silent(node))
+                _set_state(node, NodeState.LOST, _silent(node))
                 node.good_reports = 0
                 node.save(update_fields=[*STATE, "good_reports"])
         drained = [
@@ -533,7 +533,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
             if not node.parts.filter(ended_at=None).exists()
         ]
         for node in drained:
-            _enter(node, NodeState.DRAINED, kept(node.reason, node.reason_said))
+            _set_state(node, NodeState.DRAINED, kept(node.reason, node.reason_said))
             node.save(update_fields=STATE)
     return len(suspects) + len(lost) + len(drained), lost
 

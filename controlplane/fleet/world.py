@@ -68,22 +68,23 @@ Aside = dict[str, Told]
 
 
 class FleetReader:
-    """Reads all nodes with the devices that they report, and again only those that changed. ``nodes`` are they in the
-    order of their ids, each the same object for as long as it is the same.
+    """Reads all nodes with their reported devices, and later only those that changed. ``nodes`` are in the order of
+    their ids; an unchanged node stays the same object.
 
-    Rows from before there were bounds, or from another hand, must stop nobody: a node of which one cannot be used is
-    there without devices, so nothing starts on it and all others go on. ``aside`` names those, with the reason.
+    Invalid rows, from before values were bounded or written by hand, must not stop the scheduler: a node with one is
+    included without devices, so nothing starts on it and other nodes are unaffected. ``aside`` has these nodes, with
+    the reason.
     """
 
     def __init__(self) -> None:
         self.nodes: tuple[Node, ...] = ()
         self.aside: Aside = {}
         self._known: dict[str, Node] = {}
-        # Those with a device that is kept for somebody for a while: time alone ends that.
+        # Nodes with a fenced device, because a fence ends by time alone.
         self._fenced: set[str] = set()
 
     def read(self, cursor: Any, changed: Collection[uuid.UUID] | None) -> None:
-        """Look again at the nodes that ``changed``, or at all of them (``None``)."""
+        """Read the nodes that ``changed`` again, or all of them (``None``)."""
         stale = set(self._known) if changed is None else {*map(str, changed), *self._fenced}
         if changed is not None and not stale:
             return
@@ -104,7 +105,7 @@ class FleetReader:
 
 
 def nodes() -> tuple[Node, ...]:
-    """All nodes with the devices that they report."""
+    """All nodes with their reported devices."""
     fleet = FleetReader()
     with connection.cursor() as cursor:
         fleet.read(cursor, None)
@@ -173,7 +174,7 @@ def _node_rows(text: str) -> list[_NodeRow]:
     try:
         return _read_nodes(text)
     except msgspec.ValidationError:
-        pass  # somebody wrote labels that are no words: they count as the words that they print as
+        pass  # labels with values that are not strings: they are converted below
     rows = []
     for i, name, state, labels, *others in msgspec.json.decode(text):
         words = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
@@ -185,7 +186,7 @@ def _device_rows(text: str, bad: Aside) -> list[_DeviceRow]:
     try:
         return _read_devices(text)
     except msgspec.ValidationError:
-        pass  # again, and this time one by one
+        pass  # decoded again below, one by one
     rows = []
     for piece in _read_pieces(text):
         try:
@@ -208,7 +209,7 @@ _remembered: tuple[float, tuple[Node, ...]] = (float("-inf"), ())
 
 
 def recent_nodes(within_s: float = 2.0) -> tuple[Node, ...]:
-    """Like :func:`nodes`, at most ``within_s`` old: what there is changes rarely, and every submit asks for it."""
+    """Like :func:`nodes`, at most ``within_s`` seconds old: nodes change rarely, and every submit needs them."""
     global _remembered
     at, found = _remembered
     if time.monotonic() - at > within_s:

@@ -1,7 +1,7 @@
-"""The gateway: the ASGI application that agents alone speak with.
+"""The gateway: the ASGI application for agents only.
 
-It runs in a process of its own, so that nothing that people ask for makes a report late. The web server takes the same
-calls, for agents that joined by its address.
+It runs in a process of its own, so that requests of people never delay reports. The web server accepts the same calls,
+for agents that joined by its address.
 """
 
 import os
@@ -10,7 +10,7 @@ from django.conf import settings
 
 from controlplane.request_handler import get_application
 
-# Not a default: the package has named the web server's settings by now, which are read when they are first needed.
+# Set unconditionally: the package has set the web server's settings by now, which are read at first use.
 if not settings.configured:
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.gateway.settings"
 django_application = get_application()

@@ -1,6 +1,6 @@
-"""Settings of the gateway: those of the control plane, less what only people and their browsers need.
+"""Settings of the gateway: those of the control plane, without what only people and their browsers need.
 
-They keep the process small. Same database, same Redis, same secrets.
+This keeps the process small. Database, Redis and secrets are the same.
 """
 
 from controlplane.settings import *  # noqa: F403

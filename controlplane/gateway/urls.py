@@ -1,10 +1,10 @@
-"""What the gateway answers over HTTP."""
+"""The HTTP addresses of the gateway."""
 
 from django.urls import include, path
 
 from controlplane.observability.probes import alive, ready
 
-handler400 = "controlplane.wellformed.said"
+handler400 = "controlplane.wellformed.bad_request_page"
 
 urlpatterns = [
     path("healthz", alive),

@@ -150,12 +150,12 @@ def check(given: Mapping[str, Any]) -> None:
     if not given:
         raise Unadjustable(_("say what is to change: some of {names}").format(names=listed(_FIELDS)))
     for name, value in given.items():
-        if value is not None and (wants := _wants(name, value)):
+        if value is not None and (wants := _accepted(name, value)):
             text = _("{name} must be {what}, not {value}")
             raise Unadjustable(text.format(name=name, what=wants, value=repr(str(value)[:60])), name)
 
 
-def _wants(name: str, value: Any) -> str:
+def _accepted(name: str, value: Any) -> str:
     """Return what this field accepts if it does not accept ``value``; else an empty text."""
     if name in _WHOLE:
         least, most = _WHOLE[name]

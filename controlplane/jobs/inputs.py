@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
 from django.db import connection
 
 from agents.protocol import Input
+from controlplane.fleet.world import parsed
 
 _STAGES = """
 SELECT s.id, s.request->'inputs', o.storage_path, j.number, (
@@ -31,8 +31,8 @@ def resolved(stage_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, list[Input]]:
         rows = cursor.fetchall()
     found: dict[uuid.UUID, list[Input]] = {}
     for stage, inputs, storage, number, outputs in rows:
-        known = _parsed(outputs)
-        each = (_input(one, storage, number, known) for one in _parsed(inputs))
+        known = parsed(outputs)
+        each = (_input(one, storage, number, known) for one in parsed(inputs))
         found[stage] = [one for one in each if one is not None]
     return found
 
@@ -46,7 +46,3 @@ def _input(one: dict[str, Any], storage: str, number: int, outputs: dict[str, st
         return None
     path = f"{storage}/{number}/outputs/{one['from']}/{one['output']}" if storage else ""
     return Input(one["name"], digest, path=path, shard=shard)
-
-
-def _parsed(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, str) else value

@@ -1,8 +1,8 @@
 """Moves the logs of parts that have ended from files to blocks in the storage ``archive``.
 
-Blocks are there before the row says so, and files go after it, under the lock that whoever appends holds. So a move may
-be killed anywhere and done again, by two at once too. What an agent sends after a move is appended to a file, read from
-there, and moved with the next one.
+Blocks are written before the row refers to them, and files are removed after it, under the lock that appenders take. A
+move may therefore be interrupted at any point and repeated, also by two processes at once. Output that an agent sends
+after a move is appended to a file, read from there, and moved with the next move.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from controlplane.jobs.models import PartLog
 
 log = logging.getLogger(__name__)
 
-# So long one run begins further logs; the next goes on where it stopped.
+# One run starts further logs for this long; the next run continues.
 LONGEST_S: Final = 45.0
 RETRY_S: Final = 3_600
 
-# A log that could not be moved lets the others go first.
+# A log whose move failed comes after the others.
 _NEXT = """
 UPDATE jobs_partlog SET archive_tried_at = now() WHERE part_id = (
     SELECT l.part_id FROM jobs_partlog l JOIN jobs_part p ON p.id = l.part_id
@@ -38,9 +38,9 @@ RETURNING part_id
 
 
 def move_due(longest_s: float = LONGEST_S) -> int:
-    """Move logs, those that were written to longest ago first, until none is due or the time is up; return how many.
+    """Move logs, oldest writes first, until none is due or the time is up; return how many were moved.
 
-    Raises whatever the storage raises: it is then the same with the next log.
+    Raises errors of the storage, because the next log would fail in the same way.
     """
     until, moved = time.monotonic() + longest_s, 0
     while time.monotonic() < until and (part := _next()):
@@ -59,12 +59,12 @@ def _next() -> uuid.UUID | None:
 
 
 def move(part: uuid.UUID) -> bool:
-    """Move the log of a part; return False if it grew or went meanwhile."""
+    """Move the log of a part; return False if it grew or was removed meanwhile."""
     ends = _ends(part)
     had = logs.archived([part]).get(part, dict.fromkeys(logs.STREAMS, 0))
     with logs.Reader(part) as reader:
         for stream, end in ends.items():
-            # Whole blocks stay.
+            # Full blocks stay as they are.
             for number in log_blocks.numbers(had[stream], end):
                 begin, size = number * log_blocks.BLOCK_BYTES, log_blocks.length(number, end)
                 log_blocks.write(part, stream, number, reader.exactly(stream, begin, size))
@@ -93,7 +93,7 @@ def _names(part: uuid.UUID, ends: Mapping[str, int]) -> set[str]:
 
 
 def bring_back(part: uuid.UUID) -> None:
-    """Put the log of a part back into files, for the release before this one, which knows no archive."""
+    """Move the log of a part back into files, for the previous release, which has no archive."""
     with transaction.atomic():
         logs.lock(part)
         for stream, end in logs.archived([part]).get(part, {}).items():

@@ -1,10 +1,9 @@
 """Blocks of logs in the storage ``archive``: files, or objects of an object store.
 
-A stream of an archived log is divided into blocks of a fixed size, each compressed by itself (gzip). Any range, and the
-end, is read from one or two blocks, whatever the storage can do, with one block in memory at a time. All blocks of a
-stream one after the other are the stream for ``zcat``. A block is named by its number and length, so that a name has
-the same bytes whoever writes it when: where a log grows after it was archived, a longer last block takes the place of
-the shorter.
+A stream of an archived log is divided into blocks of a fixed size, each compressed on its own (gzip), so any range is
+read from one or two blocks with one block in memory at a time. The concatenated blocks of a stream can be read with
+``zcat``. A block is named by its number and length, so a name always stands for the same bytes; if a log grows after it
+was archived, a longer last block replaces the shorter one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from controlplane import storage
 from controlplane.jobs.models import Part
 
 STORAGE: Final = "archive"
-# The names of blocks follow from it: another size would find nothing of what is there.
+# Names of blocks depend on it: with another size existing blocks are not found.
 BLOCK_BYTES: Final = 4 * 2**20
 _LEVEL: Final = 6
 _WBITS: Final = 31  # gzip
@@ -32,7 +31,7 @@ _LEFT_AFTER: Final = timedelta(hours=1)
 
 
 class BlockLost(Exception):
-    """Raised if a block is not there, or is not one."""
+    """Raised if a block is missing or invalid."""
 
 
 class StorageSilent(Exception):
@@ -59,7 +58,7 @@ def names(part: uuid.UUID, stream: str, end: int) -> list[str]:
 
 
 def write(part: uuid.UUID, stream: str, number: int, content: bytes) -> None:
-    """Keep a block, whole and durable."""
+    """Store a block durably."""
     packed = gzip.compress(content, _LEVEL, mtime=0)
     storages[STORAGE].save(_name(part, stream, number, len(content)), ContentFile(packed))
 
@@ -69,7 +68,7 @@ def read(part: uuid.UUID, stream: str, number: int, size: int) -> bytes:
     name = _name(part, stream, number, size)
     try:
         with storages[STORAGE].open(name) as file:
-            # What cannot be compressed is a little longer than it was.
+            # Incompressible data becomes slightly longer.
             packed: bytes = file.read(BLOCK_BYTES + 2**16)
     except FileNotFoundError:
         raise BlockLost(f"{name} is not there") from None
@@ -91,7 +90,7 @@ def remove(names: Iterable[str]) -> None:
 
 
 def sweep(shard: int) -> int:
-    """Remove what is of no log any more in one of the 256 parts of the storage; return how much."""
+    """Remove blocks without a log from one of the 256 parts of the storage; return how many."""
     place, folder = storages[STORAGE], f"{shard % 256:02x}"
     try:
         there = place.listdir(folder)[1]
@@ -102,7 +101,7 @@ def sweep(shard: int) -> int:
         by_part.setdefault(_part(name), []).append(f"{folder}/{name}")
     kept = Part.objects.filter(id__in=[part for part in by_part if part], log__gone_at=None, log__isnull=False)
     gone = [name for part in by_part.keys() - {None, *kept.values_list("id", flat=True)} for name in by_part[part]]
-    # What is written at this moment has no name yet.
+    # A block that is being written has no row yet.
     before = timezone.now() - _LEFT_AFTER
     gone += [name for name in by_part.get(None, []) if place.get_modified_time(name) < before]
     remove(gone)

@@ -1,4 +1,4 @@
-"""The limit of a log, and the event that says that one reached it."""
+"""The size limit of a log, and the event of a log that reached it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cut_here() -> bytes:
 def note(parts: Collection[uuid.UUID]) -> None:
     """Note in the events of their jobs that the logs of these parts were cut, once for each part.
 
-    It is told again with each refusal, so that a server that is killed before it has noted it loses no event.
+    It is called with each refused append, so a server that is killed before noting it loses no event.
     """
     untold = [part for part in parts if not _events(part).exists()]
     if not untold:

@@ -160,7 +160,7 @@ def _known(node_id: uuid.UUID, part_ids: list[uuid.UUID]) -> dict[str, _Known]:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(_KNOWN, [part_ids, node_id])
-        return {str(row[0]): _Known(*row[:7], parsed(row[7]), *row[8:]) for row in cursor.fetchall()}
+        return {str(row[0]): _Known(*(*row[:7], parsed(row[7]), *row[8:])) for row in cursor.fetchall()}
 
 
 def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
@@ -195,7 +195,7 @@ def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: C
     touched = _notice(known, here, at)
     was_lost = node.state == NodeState.LOST
     are_news = survivors.note(node, (item for part_id, item in here.items() if part_id not in known), at)
-    if fleet.heard(node, message, survivors.held(node), are_news=are_news):
+    if fleet.record_report(node, message, survivors.held(node), are_news=are_news):
         transaction.on_commit(changes.wake)
     if was_lost and node.state != NodeState.LOST:
         mark_contact([node.id], lost=False)

@@ -367,7 +367,7 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
         notes += stop([locked], active, Cause.CANCELLED, at)
         settle([locked], notes, at)
         _audit_changed("job.cancel", before, locked, why.text)
-        _tell(locked)
+        _announce(locked)
     return locked
 
 
@@ -395,7 +395,7 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
         done = _done("HeldBy" if what == What.HOLD else "ReleasedBy", locked, actor, reason)
         settle([locked], [Note(locked, what, done, actor)], at)
         _audit_changed(f"job.{what}", before, locked, reason)
-        _tell(locked)
+        _announce(locked)
     return locked
 
 
@@ -576,7 +576,7 @@ def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[No
     return notes
 
 
-def _tell(job: Job) -> None:
+def _announce(job: Job) -> None:
     number = job.number
     transaction.on_commit(changes.wake)
     transaction.on_commit(lambda: changes.announce("jobs", f"job:{number}", "fleet"))

@@ -168,7 +168,8 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
 
 
 def _record(action: str, session: Session, credential: str, *, after: Mapping[str, Any], reason: str = "") -> None:
-    """Writes the entry in the name of whoever entered: a socket brings no request, and what ends it may be a server."""
+    """Write the audit entry in the name of the session's user: a socket has no request, and a server may end the
+    session."""
     stage = session.part.attempt.stage
     by = audit.Origin(session.user.get_username(), audit.Via.API, session.user_id, credential)
     with audit.acting(by):

@@ -279,7 +279,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                 if topic.source is not None:
                     await self._pass_on(topic, topic.source)
                 elif topic.due_at <= now:
-                    await self._tell(path)
+                    await self._send_topic(path)
             next_at = min([now + SAFETY_S, *(topic.due_at for topic in self.topics.values())])
             # Not wait_for: before Python 3.12 it may swallow a cancellation.
             with contextlib.suppress(TimeoutError):
@@ -302,7 +302,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             topic.cursor = delta.to
             await self.send(text_data=msgspec.json.encode(delta).decode())
 
-    async def _tell(self, path: str) -> None:
+    async def _send_topic(self, path: str) -> None:
         """Read one topic, and send it if it is new to this browser."""
         topic = self.topics.get(path)
         if topic is None:

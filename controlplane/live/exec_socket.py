@@ -158,12 +158,12 @@ class CallerSession(SessionSocket):
         }
         await self.tell(encode({"opened": opened}).decode())
 
-    async def said(self, word: SessionWord) -> None:
+    async def on_message(self, word: SessionWord) -> None:
         await self.pass_on("word", word=encode(msgspec.structs.replace(word, end=None)))
 
-    async def heard_of(self, word: SessionWord) -> None:
+    async def on_peer_message(self, word: SessionWord) -> None:
         if word.end is None:
-            await super().heard_of(word)
+            await super().on_peer_message(word)
             return
         how, params = sessions.of_end(word.end)
         if word.end.cut and not word.end.error:

@@ -1,1 +1,1 @@
-"""What people are told by mail: which of their jobs have ended."""
+"""Mail to users about the ends of their jobs."""

@@ -1,7 +1,6 @@
-"""Who is told of the ends of their jobs, and which ends they have yet to be told of.
+"""The choices of users about mail on ended jobs, and the ends still to be mailed.
 
-Rows go with their user and job by constraints of the migration, so also where a release that does not know these tables
-removes those.
+Rows are deleted with their user and job by database constraints, so also by a release that does not know these tables.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from controlplane.jobs.models import Job
 
 
 class NoticeChoice(models.Model):
-    """Which of their jobs' ends a user is told of by mail, in which language. Who has none is told of none."""
+    """Which ends of their jobs a user gets by mail, in which language. Users without a row get none."""
 
     class Ends(models.TextChoices):
         FAILED = "failed", _("failed jobs")
@@ -36,10 +35,10 @@ class NoticeChoice(models.Model):
 
 
 class Notice(models.Model):
-    """The end of a job of which its user is to be told; a trigger writes it with the end itself.
+    """The end of a job to be mailed to its user; a trigger writes it together with the end.
 
-    ``mail`` is the mail that tells it, with all other notices of that mail, from when a worker took it
-    (``claimed_at``); ``sent_at`` is when the mail server had taken it.
+    ``mail`` is the mail that includes it, together with other notices, from when a worker claimed it (``claimed_at``);
+    ``sent_at`` is when the mail server accepted it.
     """
 
     job = models.OneToOneField(

@@ -1,8 +1,8 @@
-"""Sends mail about ended jobs: to each user one mail a minute at most, which tells of all that ended since the last.
+"""Sends mail about ended jobs: to each user at most one mail a minute, with all ends since the last.
 
-A worker takes the notices of a user for one mail, and marks them as sent once the mail server has taken it. What lies
-between, a worker that dies or an answer that never comes, is sent again after a while: as the same mail, with the same
-Message-ID, by which mailboxes know a mail that they have. See docs/decisions/061.
+A worker claims the notices of a user for one mail, and marks them as sent once the mail server has accepted it. If the
+worker dies or the answer is lost in between, the mail is sent again after a while with the same Message-ID, by which
+mailboxes detect duplicates. See docs/decisions/061.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from controlplane.notifications.models import Notice, NoticeChoice
 log = logging.getLogger(__name__)
 
 LISTED: Final = 10
-# What a worker has taken and not sent by then is sent by another one; longer than its task may take.
+# Claimed but unsent notices are sent by another worker after this time, which is longer than the task's limit.
 AGAIN: Final = timedelta(minutes=5)
-# Nobody wants to be told after that.
+# Older ends are not mailed any more.
 TOO_OLD: Final = timedelta(days=1)
 MOST_AN_HOUR: Final = 20
-# How long one run begins new mails. With the time that one takes it ends before the task's limit.
+# How long one run starts new mails. With the duration of one mail it ends before the task's limit.
 RUN_S: Final = 60.0
 WAITS: Final = {"mail": None}
 TAKEN: Final = {"mail__isnull": False, "sent_at": None}
 
 
 def send() -> int:
-    """Sends what there is to tell; returns how many mails the server took. Without a mail server it only forgets."""
+    """Send all due mails; return how many the server accepted. Without a mail server notices are only deleted."""
     now = timezone.now()
     Notice.objects.filter(at__lt=now - TOO_OLD).delete()
     if not settings.EMAIL_HOST:
@@ -52,26 +52,27 @@ def send() -> int:
     until, sent = time.monotonic() + RUN_S, 0
     connection = get_connection()
     try:
-        while time.monotonic() < until and (mail := _taken()) is not None:
+        while time.monotonic() < until and (mail := _claimed()) is not None:
             message = _message(mail)
             if message is None:
                 Notice.objects.filter(mail=mail).delete()
-            elif _handed_in(message, mail, connection):
+            elif _send(message, mail, connection):
                 sent += Notice.objects.filter(mail=mail).update(sent_at=timezone.now()) > 0
     except (OSError, SMTPException) as error:
-        # What was taken is tried again in a while; what was not waits for the next run.
+        # Claimed notices are tried again after a while; the others wait for the next run.
         log.warning("the mail server takes no mail: %s", type(error).__name__)
     finally:
         connection.close()
     return sent
 
 
-def _taken() -> uuid.UUID | None:
-    """A mail whose notices this worker has taken: one that another left unsent, or the next user's."""
+def _claimed() -> uuid.UUID | None:
+    """Return a mail whose notices this worker has claimed: one that another worker left unsent, or that of the next
+    user."""
     now = timezone.now()
     stale = Notice.objects.filter(**TAKEN, claimed_at__lt=now - AGAIN)
     for mail in stale.order_by("claimed_at").values_list("mail", flat=True)[:1]:
-        # Of two workers that find it, the second updates nothing.
+        # If two workers find it, the second updates nothing.
         if mail is not None and stale.filter(mail=mail).update(claimed_at=now):
             return mail
     for user_id in _next_users(now):
@@ -82,9 +83,9 @@ def _taken() -> uuid.UUID | None:
 
 
 def _next_users(now: datetime) -> list[int]:
-    """Who has waited longest to be told, less those who had as many mails of late as anybody gets."""
+    """Return the users who have waited longest, without those who had the maximum of recent mails."""
     lately = Notice.objects.filter(claimed_at__gt=now - timedelta(hours=1)).values_list("user_id", "mail").distinct()
-    # One a minute: another run may be at work.
+    # One a minute, because another run may be active.
     just_now = Notice.objects.filter(claimed_at__gt=now - timedelta(seconds=45)).values_list("user_id", flat=True)
     told = Counter(user_id for user_id, _mail in lately)
     sated = {user_id for user_id, mails in told.items() if mails >= MOST_AN_HOUR} | set(just_now)
@@ -94,7 +95,7 @@ def _next_users(now: datetime) -> list[int]:
 
 
 def _message(mail: uuid.UUID) -> EmailMessage | None:
-    """The mail, in the language and time zone of its user; None where nobody is to be told any more."""
+    """Return the mail, in the language and time zone of its user; None if it is not wanted any more."""
     user = User.objects.filter(notices__mail=mail, is_active=True).first()
     choice = NoticeChoice.objects.filter(user=user).first() if user is not None else None
     address = EmailAddress.objects.filter(user=user, verified=True).order_by("-primary", "pk").first()
@@ -132,12 +133,13 @@ def _message(mail: uuid.UUID) -> EmailMessage | None:
     )
 
 
-def _handed_in(message: EmailMessage, mail: uuid.UUID, connection: Any) -> bool:
-    """Whether the server took it. What it will never take is dropped, what it does not take now is tried again.
+def _send(message: EmailMessage, mail: uuid.UUID, connection: Any) -> bool:
+    """Send the mail; return whether the server accepted it. A permanent refusal drops it, a temporary one is tried
+    again.
 
-    Raises OSError or SMTPException where the server takes nobody's.
+    Raises OSError or SMTPException if the server accepts no mail at all.
     """
-    connection.open()  # once: it stays so for the next one
+    connection.open()  # stays open for the next mail
     try:
         connection.send_messages([message])
     except (SMTPRecipientsRefused, SMTPDataError) as error:
@@ -151,12 +153,12 @@ def _handed_in(message: EmailMessage, mail: uuid.UUID, connection: Any) -> bool:
 
 
 def chosen(user: User) -> str:
-    """Which ends this user is told of; empty where it is none."""
+    """Return which ends this user gets by mail; empty for none."""
     return NoticeChoice.objects.filter(user=user).values_list("ends", flat=True).first() or ""
 
 
 def choose(user: User, ends: str, language: str) -> None:
-    """Keeps which ends this user is told of; with none, what they have not been told yet is forgotten."""
+    """Store which ends this user gets by mail; with none, unsent notices are deleted."""
     with transaction.atomic():
         if ends:
             NoticeChoice.objects.update_or_create(user=user, defaults={"ends": ends, "language": language[:10]})

@@ -12,6 +12,6 @@ EVERY_S = 60.0
     name="maintenance.notices", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def send() -> None:
-    """Mails who wants to know which of their jobs have ended. Idempotent: a notice is taken by one mail, once."""
+    """Mails users about their ended jobs. Idempotent: a notice belongs to one mail."""
     if claim("notices", EVERY_S * 0.9):
         notices.send()

@@ -1,9 +1,8 @@
-"""The database poll: what must go on without Redis, done by looking at the database every two seconds.
+"""The database poll: keeps the scheduler going without Redis, by reading the database every two seconds.
 
-Messages through Redis make things quick. Where none has come for :data:`POLL_S`, because Redis or beat is gone, a
-thread in the process that runs the scheduling cycles runs a cycle and looks for silent nodes itself. While messages
-come it does nothing and has no connection. Gateways and browsers' sockets look at the database likewise; see
-docs/decisions/048.
+Messages through Redis only reduce latency. If none has come for :data:`POLL_S` seconds, because Redis or beat is down,
+a thread in the process of the scheduling cycles runs a cycle and the failure detection itself. While messages come it
+does nothing and has no connection. Gateways and browsers' sockets poll the database likewise; see docs/decisions/048.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ POLL_S: Final = 2.0
 
 
 class DatabasePoll:
-    """The thread. ``duties`` are by the name of the task that does the same: what to do, and when it was last done."""
+    """The thread. ``duties`` maps the name of the equivalent task to a function that does it and one that returns when
+    it was last done."""
 
     def __init__(self, duties: dict[str, tuple[Callable[[], None], Callable[[], float]]], every_s: float) -> None:
         self._duties = duties
@@ -65,10 +65,10 @@ class DatabasePoll:
         duty, _last_at = self._duties[name]
         try:
             duty()
-            task_records.went_well(name, time.monotonic() - began_at)
+            task_records.record_success(name, time.monotonic() - began_at)
         except Exception as error:
             log.exception("%s failed; the database poll tries again", name)
-            task_records.failed(name, error)
+            task_records.record_failure(name, error)
 
 
 def _start(**_: Any) -> None:
@@ -82,12 +82,12 @@ def _start(**_: Any) -> None:
 
 @worker_process_init.connect  # type: ignore[untyped-decorator]
 def _in_process(**_: Any) -> None:
-    """Starts it in the process of a worker's pool, which runs the cycles and has all that they remember."""
+    """Starts it in the process of a worker's pool that runs the cycles and keeps their state."""
     _start()
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
-def _beside_threads(sender: Any = None, **_: Any) -> None:
-    """Starts it in a worker whose pool are threads of its own."""
+def _in_worker_with_threads(sender: Any = None, **_: Any) -> None:
+    """Starts it in a worker with a thread pool."""
     if isinstance(sender.pool, Threads):
         _start()

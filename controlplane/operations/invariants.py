@@ -100,7 +100,7 @@ INVARIANTS: Final = (
 )
 
 
-# A check that takes longer is given up: the database has better things to do.
+# A check that takes longer is cancelled, to spare the database.
 PATIENCE_S: Final = 5
 
 

@@ -1,4 +1,4 @@
-"""The Celery tasks that look after the fleet and the record: each calls one function."""
+"""The Celery tasks that check the fleet and the database: each calls one function."""
 
 from celery import shared_task
 
@@ -12,7 +12,7 @@ from controlplane.scheduling import shadow as beside
     name="fleet.watch", acks_late=True, reject_on_worker_lost=True, soft_time_limit=50, time_limit=60
 )
 def watch() -> None:
-    """Looks for silent nodes. Idempotent: each look is claimed by a row, and a state changes once."""
+    """Runs the failure detection. Idempotent: each run is claimed by a row, and a state changes once."""
     duties.watch()
 
 
@@ -20,7 +20,7 @@ def watch() -> None:
     name="maintenance.housekeeping", acks_late=True, reject_on_worker_lost=True, soft_time_limit=600, time_limit=660
 )
 def housekeeping() -> None:
-    """Clears what is old. Idempotent: it is claimed by a row, and what was cleared is gone."""
+    """Deletes what has expired. Idempotent: each run is claimed by a row."""
     duties.housekeeping()
 
 
@@ -28,7 +28,7 @@ def housekeeping() -> None:
     name="maintenance.invariants", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def invariants() -> None:
-    """Looks whether the record holds what must always hold. Idempotent: it reads, and says what it found."""
+    """Checks the invariants. Idempotent: it reads, and sets an alarm."""
     duties.check()
 
 
@@ -36,5 +36,5 @@ def invariants() -> None:
     name=changes.SHADOW_TASK, acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def shadow(decision_id: int) -> None:
-    """Lets the shadow profiles think about one decision. Idempotent: a decision has one row of theirs."""
-    beside.think_beside(decision_id)
+    """Evaluates the shadow profiles for one decision. Idempotent: a decision has one row of theirs."""
+    beside.evaluate_shadows(decision_id)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 AMNESTY_S = 60.0
 WATCH_S = 1.5
-# By more than this the database's clock and this process's do not drift apart between two looks.
+# The database's clock and this process's do not drift further apart than this between two checks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
 _watched_at = float("-inf")
@@ -84,7 +84,7 @@ def watch() -> None:
     period = max(timers.report_s, nodes / 400)
     suspect_s, lost_s = max(timers.suspect_s, 3 * period), max(timers.lost_s, 9 * period)
     if _has_jumped() or asleep_s < -JUMP_S or asleep_s > max(10.0, suspect_s):
-        # This side was away, or its clock was set: silence proves nothing yet.
+        # The control plane was down, or its clock was set: silence is no evidence of failure yet.
         Node.objects.filter(last_report_at__gt=Now()).update(last_report_at=Now())
         Heartbeat.objects.update_or_create(name="amnesty", defaults={"at": service.now_in_database()})
     amnesty = _since("amnesty") < max(AMNESTY_S if not settings.LINK_TIMERS else lost_s, lost_s)
@@ -111,17 +111,17 @@ def housekeeping() -> None:
     change_feed.forget_old()
     sessions.sweep()
     sealed.forget_ended()
-    look_at_disk()
+    check_disk()
     logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
-    # Last: an object store that does not answer keeps nothing else.
+    # Last, so that an object store that does not answer delays nothing else.
     simulations.sweep(int(time.time()) // 60)
 
 
-def look_at_disk() -> None:
-    """Raises an alarm while the disk has too little room for uploads and logs."""
+def check_disk() -> None:
+    """Raise an alarm while the disk has too little room for uploads and logs."""
     free = storage.free_bytes()
     floor = settings.MIN_FREE_BYTES
     says = told(clause("DiskLow", free_gib=round(free / 2**30, 1), floor_gib=round(floor / 2**30, 1)))

@@ -1,4 +1,4 @@
-"""The reader's e-mail address: asked for on their page, and theirs once they followed the link that was sent there."""
+"""The user's e-mail address: entered on their page, and confirmed by a link that is sent there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _require_mail() -> None:
 @require_http_methods(["GET", "POST"])
 @reauthentication_required(allow_get=True)  # type: ignore[untyped-decorator]
 def ask(request: HttpRequest) -> HttpResponse:
-    """Sends a link to the address that the reader says is theirs. Until it is followed, nothing else changes."""
+    """Sends a confirmation link to the address. Nothing else changes until the link is followed."""
     _require_mail()
     if request.method == "GET":  # where somebody lands who confirmed that it is them
         return redirect("/user")
@@ -70,7 +70,7 @@ def _asked(request: HttpRequest) -> str:
 
 @method_decorator([login_required, never_cache], name="dispatch")
 class Confirm(account.ConfirmEmailView):
-    """What the link leads to: a button, by which the address becomes that of whoever asked for it."""
+    """The target of the link: a button that confirms the address for the user who asked for it."""
 
     template_name = "account/email_confirm.html"
 
@@ -79,14 +79,14 @@ class Confirm(account.ConfirmEmailView):
         return super().dispatch(request, *args, **kwargs)
 
     def get_object(self, queryset: Any = None) -> Any:
-        """What is to be confirmed. Raises Http404 for a link that is none any more, or another person's."""
+        """The address to confirm. Raises Http404 for an expired link, or another user's."""
         found = super().get_object(queryset)
         if found.email_address.user_id != self.request.user.pk:
             raise Http404
         return found
 
     def post(self, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Makes it the reader's only address, with its entry in the audit log or not at all."""
+        """Makes it the user's only address, with its audit entry in the same transaction."""
         try:
             with transaction.atomic():
                 User.objects.select_for_update().get(pk=self.request.user.pk)

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, how, and what it was before and after."""
+"""The audit log: who changed what, how, with the values before and after."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controlplane.queries.reading import cursor_of
 
 FILTERS = ("actor", "via", "action", "kind", "object", "since", "until", "cursor")
 PER_PAGE = 50
-# Pages of what the log names; a job is found by its number.
+# Pages of the objects in the log; a job is linked by its number.
 _PAGES = {
     "node": "/nodes/{name}",
     "profile": "/profiles/{name}",
@@ -31,7 +31,7 @@ _PAGES = {
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry as a line of the list: one line for each value that changed, and where the object is looked at."""
+    """An entry as a row of the list: one line for each changed value, and a link to the object."""
     before, after = entry["before"], entry["after"]
     changes = [
         {"name": name, "before": _text(before, name), "after": _text(after, name)}
@@ -42,7 +42,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
-    """A value in a line; empty where this side has none."""
+    """A value as one line; empty if this side has none."""
     if name not in values or values[name] in (None, "", [], {}):
         return ""
     value = values[name]
@@ -50,7 +50,7 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 
 
 def _asked(request: HttpRequest) -> dict[str, str]:
-    """The filters of the address. A field for a local time sends none with a zone: it is of the reader's zone."""
+    """The filters in the query string. A local time from a form has no zone: it is in the user's zone."""
     asked = {key: request.GET[key].strip() for key in FILTERS if request.GET.get(key, "").strip()}
     for key in ("since", "until"):
         try:

@@ -1,4 +1,4 @@
-"""Whom moving would make room for a stage that fits nowhere, and a button to do it."""
+"""The stages whose move would make room for a stage that fits nowhere, and a button to do it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.decisions import stage_of
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import consolidation
-from controlplane.queries.reading import told
+from controlplane.queries.reading import redacted
 
 
 @login_required
@@ -19,7 +19,7 @@ def show(request: HttpRequest) -> HttpResponse:
     user = reader(request)
     if not may(user, Permit.SEE_DECISIONS):
         raise PermissionDenied(_("you may not see this"))
-    body = told(user, consolidation.advised(user))
+    body = redacted(user, consolidation.advised(user))
     advice = [
         {
             **one,

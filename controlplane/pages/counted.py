@@ -1,4 +1,4 @@
-"""How many devices there are, by kind: 24 GPUs, 3 CPUs. Devices of different kinds are never one number."""
+"""Counts devices by kind: 24 GPUs, 3 CPUs. Devices of different kinds are never added up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 
 
 def counted(kinds: Iterable[str]) -> str:
-    """Each kind with its number, accelerators before CPUs; empty for none."""
+    """Format the number of each kind, accelerators before CPUs; empty if there are none."""
     found = Counter(kinds)
     ordered = sorted(found.items(), key=lambda item: (item[0] == "cpu", -item[1], item[0]))
     return _(", ").join(_one(kind, count) for kind, count in ordered)

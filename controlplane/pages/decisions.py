@@ -1,4 +1,4 @@
-"""What the scheduler decided, cycle by cycle, and one decision with its whole plan."""
+"""The scheduler's decisions, cycle by cycle, and one decision with its whole plan."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from controlplane.pages.profiles import laid_out
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.pools.models import profile_names
 from controlplane.queries import decisions
-from controlplane.queries.reading import cursor_of, told
+from controlplane.queries.reading import cursor_of, redacted
 
 FILTERS = ("did", "job", "code", "cursor")
 PER_PAGE = 50
 NAMED = 3
-# As the API tells them at once.
+# The page size of the API.
 MOST_SHOWN = 500
 _STAGE = re.compile(r"#([0-9]+)/(.+)")
 
 
 def stage_of(label: Any) -> dict[str, Any]:
-    """A stage's name as people read it, and its job where it may be seen: ``#12/train`` is ``#12 train``."""
+    """A stage's name for display, and its job if it may be seen: ``#12/train`` is ``#12 train``."""
     found = _STAGE.fullmatch(str(label))
     if found is None:
         return {"text": _("another project's stage"), "job": None}
@@ -35,18 +35,18 @@ def stage_of(label: Any) -> dict[str, Any]:
 
 
 def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as a line of the list: the first few names, and how many more."""
+    """A decision as a row of the list: the first few names, and how many more."""
 
-    def few(entries: list[Any]) -> dict[str, Any]:
+    def first_names(entries: list[Any]) -> dict[str, Any]:
         names = [stage_of(one["stage"] if isinstance(one, Mapping) else one) for one in entries]
         return {"names": names[:NAMED], "more": max(0, len(names) - NAMED)}
 
     head = decision["head"]
     return {
         **decision,
-        "did_start": few(decision["started"]),
-        "did_evict": few(decision["evicted"]),
-        "did_skip": few(decision["skipped"]),
+        "did_start": first_names(decision["started"]),
+        "did_evict": first_names(decision["evicted"]),
+        "did_skip": first_names(decision["skipped"]),
         "codes": list(decision["waits"].items()),
         "first": {**stage_of(head["stage"]), "code": head.get("code", "")} if head.get("stage") else None,
     }
@@ -94,12 +94,12 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
     if not chosen.get("after", "0").isdigit():
         del chosen["after"]
     user, after = reader(request), int(chosen.get("after", "0")[:9])
-    body = told(user, decisions.one(user, number, chosen.get("code", ""), after))
+    body = redacted(user, decisions.one(user, number, chosen.get("code", ""), after))
     other = request.GET.get("with", "")
     under = None
     known = profile_names()
     if other in known and body["recorded"]:
-        under = _under(told(user, decisions.under(user, number, other)))
+        under = _under(redacted(user, decisions.under(user, number, other)))
     decision = body["decision"]
     shadow = decision["shadow"]
     return page(
@@ -132,7 +132,7 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _under(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The difference under another profile, group by group, with what each group says."""
+    """The difference under another profile, group by group, each with its title."""
     groups = (
         ("only_active", _("started only as decided")),
         ("only_other", _("would start only under the other")),

@@ -1,4 +1,4 @@
-"""A device's address leads to its row on its node's page."""
+"""Redirects from a device's address to its row on its node's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page on which a person signs a program in: they type its code, see what asks, and confirm or refuse it."""
+"""The page on which a person signs a program in: they enter its code, see which program it is, and confirm or
+refuse."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def _page(request: HttpRequest, status: int = 200, **values: Any) -> HttpRespons
 @never_cache
 @require_http_methods(["GET", "POST"])
 def show(request: HttpRequest) -> HttpResponse:
-    """The field for the code; by POST what asks under that code; and, with an answer, what became of it.
+    """Shows the field for the code; after a POST the program of that code; and after an answer its result.
 
-    A code never comes from the address: nobody confirms by following a link.
+    The code is never taken from the address, so nobody confirms by following a link.
     """
     if request.method == "GET":
         return _page(request)

@@ -1,4 +1,4 @@
-"""Bars on lanes, as the script draws them: one item per attempt, hatched ones for what is only planned."""
+"""Bars on lanes, as the script draws them: one item per attempt, hatched if only planned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-# How an attempt's end looks. Whatever is not named here failed.
+# The look of an attempt's bar by its cause; all other causes have that of a failure.
 ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED"}
 GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE"}
 
@@ -23,18 +23,21 @@ def look(attempt: Mapping[str, Any], state: str) -> str:
     return state
 
 
-def rest(bar: Mapping[str, Any], told: Mapping[str, Any], now: datetime, edge: datetime) -> list[dict[str, Any]]:
-    """The bar of what runs, and behind it a hatched one: up to where it will probably end, or, where it should have
-    ended, from then on up to ``edge``, for nobody can tell. ``told`` is an attempt or a segment of the API."""
-    if told["end_at" if "end_at" in told else "ended_at"]:
+def bars_of(bar: Mapping[str, Any], found: Mapping[str, Any], now: datetime, edge: datetime) -> list[dict[str, Any]]:
+    """The bar of a running attempt, followed by a hatched one up to its expected end, or up to ``edge`` if it is
+    overdue.
+
+    ``found`` is an attempt or a segment of the API.
+    """
+    if found["end_at" if "end_at" in found else "ended_at"]:
         return [dict(bar)]
-    if told["overdue_since_at"]:
-        since = max(moment(told["overdue_since_at"]), moment(bar["from"]))
+    if found["overdue_since_at"]:
+        since = max(moment(found["overdue_since_at"]), moment(bar["from"]))
         words = _("overdue since {time}").format(time=timezone.localtime(since).strftime("%m-%d %H:%M %Z"))
         late = {**bar, "s": "OVERDUE", "from": since.isoformat(), "to": edge.isoformat(), "t": ""}
         return [{**bar, "to": since.isoformat()}, {**late, "tip": f"{bar['tip']} · {words}"}]
-    if told["expected_end_at"] and moment(told["expected_end_at"]) > now:
-        ahead = {**bar, "s": "PLANNED", "from": now.isoformat(), "to": told["expected_end_at"], "t": ""}
+    if found["expected_end_at"] and moment(found["expected_end_at"]) > now:
+        ahead = {**bar, "s": "PLANNED", "from": now.isoformat(), "to": found["expected_end_at"], "t": ""}
         return [dict(bar), {**ahead, "tip": f"{bar['tip']} · {_('will probably end')}"}]
     return [dict(bar)]
 
@@ -48,7 +51,7 @@ def moment(value: str) -> datetime:
 
 
 def window(items: list[dict[str, Any]], now: datetime, least: timedelta = timedelta(minutes=2)) -> dict[str, str]:
-    """A range that shows all items, with a little room at both ends."""
+    """A range that shows all items, with a margin at both ends."""
     starts = [moment(item["from"]) for item in items] or [now]
     ends = [moment(item["to"]) if item.get("to") else now for item in items] or [now]
     first, last = min(starts), max([*ends, now] if any(not item.get("to") for item in items) else ends)

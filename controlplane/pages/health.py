@@ -1,4 +1,4 @@
-"""What is wrong with the installation; for staff also its queues, workers and tasks."""
+"""Faults of the installation; for staff also its queues, workers and tasks."""
 
 from __future__ import annotations
 

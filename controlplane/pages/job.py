@@ -1,4 +1,4 @@
-"""One job: how it stands, why it waits, what it did, what it measures and what it prints."""
+"""One job: its state, why it waits, its attempts, measurements and logs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
-from controlplane.queries.reading import API, Representation, cursor_of, told
+from controlplane.queries.reading import API, Representation, cursor_of, redacted
 from controlplane.queries.words import told_text
 from controlplane.storage import Pieces
 
 EVENTS = 100
-# Of more attempts or checkpoints than this a page would be too long; the API walks them all.
+# A page with more attempts or checkpoints would be too long; the API lists all of them.
 MOST_ATTEMPTS = 500
 MOST_POINTS = 500
-# So many are shown unless the reader asks for all.
+# How many are shown by default.
 FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_VALUES = 8, 12, 3, 8
 
 
 def _row(request: HttpRequest, number: int) -> Job:
-    """The job's row, for its file and for who may end it; queries decide about all else that is shown."""
+    """The job's row, for its file and the right to end it; everything else is shown through queries."""
     row = jobs.visible(reader(request)).select_related("project", "user", "pool").filter(number=number).first()
     if row is None:
         raise Http404(_("There is no job #{number}, or you may not see it.").format(number=number))
@@ -47,7 +47,7 @@ def _row(request: HttpRequest, number: int) -> Job:
 
 
 def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The stages as steps of the rail, each with its line of facts."""
+    """The stages as steps of the rail, each with a line of facts."""
     steps = []
     for stage in job["stages"]:
         facts = []
@@ -103,7 +103,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
 
 
 def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: datetime) -> list[dict[str, Any]]:
-    """A short bar for the start, a long one for the run, and a hatched one up to where it will probably end."""
+    """A short bar for the start, a long one for the run, and a hatched one up to its expected end."""
     where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
     held = counted(
         device["kind"] for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu"
@@ -127,9 +127,9 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
         "t": text,
         "tip": tip,
     }
-    # How long it will still run nobody can tell of what is overdue: a seventh of its time so far is room to say so.
+    # An overdue attempt has no expected end: its hatched bar gets a seventh of its time so far.
     edge = now + (now - gantt.moment(start)) / 7
-    return [*bars, *gantt.rest(bar, attempt, now, edge)]
+    return [*bars, *gantt.bars_of(bar, attempt, now, edge)]
 
 
 @login_required
@@ -137,14 +137,14 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     user, row = reader(request), _row(request, number)
     answer = jobs.one(user, row)
     job: dict[str, Any] = answer.body
-    attempts = told(user, tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))
+    attempts = redacted(user, tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))
     points = tries.checkpoints_of(row).order_by("-id")[:MOST_POINTS]
-    checkpoints = told(user, tries.checkpoints(points))
+    checkpoints = redacted(user, tries.checkpoints(points))
     newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
     all_of = request.GET.get("all", "")
     asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
     found, links = page_of(history.of_job(row), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
-    events = told(user, Page(history.shown(found, user), **links))
+    events = redacted(user, Page(history.shown(found, user), **links))
     waiting = [
         stage
         for stage in job["stages"]
@@ -214,7 +214,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _effect(job: Mapping[str, Any]) -> str:
-    """What a cancellation would stop, for the dialog."""
+    """The stages that a cancellation would stop, for the dialog."""
     active = [stage for stage in job["stages"] if stage["state"] in ACTIVE]
     if not active:
         return _("Nothing of it runs. Its waiting stages will not start.")
@@ -232,7 +232,7 @@ def _effect(job: Mapping[str, Any]) -> str:
 
 @login_required
 def log(request: HttpRequest, number: int) -> Pieces:
-    """One log as a file, whole, however long it is. It is sent as a download: a browser never shows it as a page."""
+    """One whole log as a file of any size. It is sent as a download, so that a browser never shows it as a page."""
     row = _row(request, number)
     asked = {key: request.GET.get(key, "") for key in ("stage", "attempt", "rank", "stream")}
     if not (re.fullmatch(r"[0-9]{1,9} [0-9]{1,9}", f"{asked['attempt']} {asked['rank']}")):

@@ -19,7 +19,7 @@ PER_PAGE = 50
 
 
 def _views() -> list[dict[str, str]]:
-    """Ready-made filters, as tabs."""
+    """Predefined filters, as tabs."""
     return [
         {"title": _("All"), "query": ""},
         {"title": _("Mine"), "query": "user=me"},

@@ -1,4 +1,4 @@
-"""One node: its devices, what runs on it, who runs it, and the two things staff may do with it."""
+"""One node: its devices, its stages, and the actions of staff."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import jobs, nodes, topology
-from controlplane.queries.reading import API, told
+from controlplane.queries.reading import API, redacted
 from controlplane.queries.words import told_texts
 
 MOST_JOBS = 50
@@ -28,7 +28,7 @@ ISOLATION = {
 
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
-    """What is not as it should be, as sentences in the reader's language."""
+    """Conditions of the node as sentences in the reader's language."""
     notes = told_texts(conditions, "notes")
     unfit = [str(said) for said in conditions.get("unfit") or []]
     if unfit:
@@ -46,10 +46,10 @@ def _notes(conditions: dict[str, Any]) -> list[str]:
 
 
 def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The topology of a node, its devices by NUMA node; None where it tells of nothing that stands near or far, or went
-    away between two reads."""
-    told = ("links", "group", "pcie", "memory_gbps", "busy")
-    if not found or all(device[name] in (None, "", []) for device in found[0]["devices"] for name in told):
+    """The topology of a node, its devices by NUMA node; None if the node reports no topology, or was removed between
+    two reads."""
+    measures = ("links", "group", "pcie", "memory_gbps", "busy")
+    if not found or all(device[name] in (None, "", []) for device in found[0]["devices"] for name in measures):
         return None
     by_numa = sorted(found[0]["devices"], key=lambda one: (one["numa"] is None, one["numa"] or 0))
     return {**found[0], "devices": by_numa}
@@ -62,7 +62,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
     node = answer.body
     near = topology.page(user, {"node": node["name"]})
     numbers = jobs_on(node["devices"])
-    found = told(user, jobs.shown(jobs.visible(user).filter(number__in=numbers[:MOST_JOBS]).order_by("number")))
+    found = redacted(user, jobs.shown(jobs.visible(user).filter(number__in=numbers[:MOST_JOBS]).order_by("number")))
     return page(
         request,
         "node.html",

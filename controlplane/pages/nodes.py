@@ -1,4 +1,4 @@
-"""The nodes with their devices, how they stand, and how a new one joins."""
+"""The nodes with their devices and states, and how a new one joins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_PAGE = 100
 
 
 def by_kind(devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The devices of a node by kind and model: how many, how much of them is claimed, how busy they are."""
+    """The devices of a node by kind and model: their number, claims and load."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for device in devices:
         key = (device["kind"], device["model"])
@@ -46,7 +46,7 @@ def by_kind(devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def jobs_on(devices: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The numbers of the jobs that hold something here, as far as the reader may see them."""
+    """The numbers of the jobs that hold these devices, as far as the user may see them."""
     return sorted({claim["job"] for device in devices for claim in device["claims"] if claim["job"]})
 
 

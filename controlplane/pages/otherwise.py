@@ -1,4 +1,5 @@
-"""The part of a job's page that tells what would let it start; fetched after the page, because each answer is tried."""
+"""The part of a job's page with counterfactuals; loaded after the page, because each is verified by a planning
+cycle."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from django.shortcuts import render
 from controlplane.pages.decisions import stage_of
 from controlplane.pages.shell import reader
 from controlplane.queries import counterfactuals, jobs
-from controlplane.queries.reading import told
+from controlplane.queries.reading import redacted
 
 
 @login_required
 def show(request: HttpRequest, number: int) -> HttpResponse:
     user = reader(request)
-    body = told(user, counterfactuals.of_job(jobs.found(user, str(number)), user))
+    body = redacted(user, counterfactuals.of_job(jobs.found(user, str(number)), user))
     wanted = request.GET.get("stage", "")
     stage = next((one for one in body["stages"] if one["id"] == wanted), None)
     for answer in stage["answers"] if stage else ():

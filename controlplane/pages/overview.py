@@ -1,8 +1,8 @@
-"""The cluster at a glance: what there is, how busy it is, what waits, and what wants a person.
+"""The overview of the cluster: its devices and load, the queue, and signs that need attention.
 
-The page is put together from three snapshots that all its readers share: the map of devices is everybody's, who holds
-and waits for what is each audience's, and the plan takes long to find and moves slowly. A change is sent to the open
-pages as the parts that differ.
+The page consists of three snapshots that its readers share: the map of devices is the same for all users, holders and
+the queue are per audience, and the plan is slow to compute and changes slowly. A change is sent to open pages as the
+parts that differ.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from controlplane.queries import overview as found
 from controlplane.queries.attention import HeldDevice, attention
 from controlplane.queries.device_map import Facet
 from controlplane.queries.held_idle import held_idle_lately
-from controlplane.queries.reading import told
+from controlplane.queries.reading import redacted
 from controlplane.queries.snapshots import Parts, Shared, TopicSource
 
-# Beyond this many devices the grid of links is left out; the chart and the table stay.
+# With more devices the grid of links is left out; the chart and the table remain.
 MOST_LINKS = 1500
 MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
@@ -46,18 +46,18 @@ COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
 def _html(name: str, values: Mapping[str, Any]) -> str:
-    """A panel of the page as a part: the text that stands in the page, as JSON."""
+    """A panel of the page as a part: its HTML, as JSON."""
     return json.dumps(render_to_string(f"parts/overview_{name}.html", dict(values)))
 
 
 def _make_map(user: User) -> Parts:
-    """How busy each device is: the same for all."""
+    """The load of each device: the same for all users."""
     devices = device_map.seen(device_map.nodes_now(), held_idle_lately())
     facets = device_map.facets(devices)
     profiles = dict(Pool.objects.values_list("name", "profile"))
     parts = {
         "layout": json.dumps(_layout(facets)),
-        "html:overview-tiles": _html("tiles", {"tiles": _tiles(told(user, found.tiles(devices)))}),
+        "html:overview-tiles": _html("tiles", {"tiles": _tiles(redacted(user, found.tiles(devices)))}),
         "html:overview-head": _html(
             "head",
             {
@@ -75,7 +75,7 @@ def _make_map(user: User) -> Parts:
 
 
 def _make_work(user: User) -> Parts:
-    """Who holds and waits for what, and what needs somebody: what this user's audience sees of it."""
+    """Holders, queue and signs, as this user's audience may see them."""
     states = device_map.nodes_now()
     devices = device_map.seen(states, held_idle_lately(), is_measured=False)
     held, projects = device_map.holders(user)
@@ -87,15 +87,15 @@ def _make_work(user: User) -> Parts:
     ended = {state: Job.objects.filter(submitted_at__gte=since, state=state).count() for state in COUNTED}
     running, running_count = found.running(user, MOST_RUNNING)
     queue = found.queue(user)
-    shown = [{**told(user, sign), "look": LEVELS.get(sign.level, "pending")} for sign in signs]
+    shown = [{**redacted(user, sign), "look": LEVELS.get(sign.level, "pending")} for sign in signs]
     parts = {
         "projects": json.dumps(sorted(projects.items())),
         "html:panel-attention": _html("attention", {"attention": shown, "attention_count": sign_count}),
         "html:panel-queue": _html(
-            "queue", {"queue": told(user, queue), "running_count": running_count, "ended": ended}
+            "queue", {"queue": redacted(user, queue), "running_count": running_count, "ended": ended}
         ),
         "html:panel-running": _html(
-            "running", {"running": [told(user, one) for one in running], "running_count": running_count}
+            "running", {"running": [redacted(user, one) for one in running], "running_count": running_count}
         ),
     }
     for number, facet in enumerate(device_map.facets(devices)):
@@ -104,8 +104,8 @@ def _make_work(user: User) -> Parts:
 
 
 def _make_plan(user: User) -> Parts:
-    """What ran on which device of late, and what is planned."""
-    body = told(user, timeline.between(user, *GANTT))
+    """The recent and planned holders of each device."""
+    body = redacted(user, timeline.between(user, *GANTT))
     accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
     drawn = chart(_near(body), only_used=True, row=15, tallest=420)
     return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
@@ -122,7 +122,7 @@ def _facet_id(number: int) -> str:
 
 
 def _layout(facets: list[Facet]) -> list[dict[str, Any]]:
-    """What of the map changes with the fleet alone: which nodes and columns there are, and which are simulated."""
+    """The layout of the map, which changes with the fleet only: nodes, columns, and which are simulated."""
     made = []
     for number, facet in enumerate(facets):
         simulated = {device.node for device in facet.devices if device.simulated}
@@ -181,14 +181,15 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _near(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeline, cut to where something is: a yard of a minute's age shows that minute, not an empty hour."""
+    """The timeline, cut to where it has segments: an installation of one minute's age shows that minute, not an empty
+    hour."""
     now, segments = moment(body["now"]), body["segments"]
     first = min((moment(segment["start_at"]) for segment in segments), default=now)
     ends = (segment["end_at"] or segment["expected_end_at"] for segment in segments)
     last = max((moment(end) for end in ends if end), default=now)
     begin = max(moment(body["from_at"]), min(first, now - LEAST) - LEAST / 10)
     end = min(moment(body["to_at"]), max(last, now + (now - begin) * 0.15))
-    # Whole minutes, so that a plan in which nothing moved is the same plan.
+    # Rounded to minutes, so that an unchanged plan gives the same text.
     begin, end = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + MINUTE
     return {**body, "from_at": begin.isoformat(), "to_at": end.isoformat()}
 
@@ -215,11 +216,11 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def updates(request: HttpRequest, name: str) -> HttpResponse:
-    """What a page without a socket asks every few seconds: what it lacks since the cursor that it has."""
+    """The changes since a cursor, for a page without a socket, which polls every few seconds."""
     source = next((source for source in SOURCES if source.topic == f"/overview/{name}"), None)
     if source is None:
         raise Http404(_("There is nothing at {path}, or you may not see it.").format(path=request.path))
-    deltas = Shared.of(source, reader(request)).told(request.GET.get("since", "")[:100])
+    deltas = Shared.of(source, reader(request)).poll(request.GET.get("since", "")[:100])
     response = HttpResponse(msgspec.json.encode({"deltas": deltas}), content_type="application/json")
     response["Cache-Control"] = "no-store"
     return response

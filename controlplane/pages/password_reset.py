@@ -1,4 +1,4 @@
-"""Setting a forgotten password anew, by a link that comes by mail. Without a mail server these pages are not there."""
+"""Resetting a forgotten password, by a link that is sent by mail. Without a mail server these pages do not exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from controlplane.accounts.models import User
 
 
 class ByMail:
-    """A page that is there only where mail is configured, and whose tries are counted in Redis."""
+    """A page that exists only if mail is configured, and whose attempts are limited in Redis."""
 
     @method_decorator([never_cache, sensitive_post_parameters("password1", "password2")])
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -38,23 +38,23 @@ class ByMail:
 
 
 class ResetRequest(ByMail, account.PasswordResetView):
-    """Takes the address to which the link is to go. It is answered alike for every address."""
+    """Takes the address to send the link to. The answer is the same for every address."""
 
 
 class ResetSent(ByMail, account.PasswordResetDoneView):
-    """Says that the link is on its way, if the address is somebody's."""
+    """Tells that the link is on its way, if the address belongs to a user."""
 
 
 class ResetFromLink(ByMail, account.PasswordResetFromKeyView):
-    """Takes the new password. Opening the link changes nothing, and it is taken once."""
+    """Takes the new password. Opening the link changes nothing, and the link works once."""
 
     def form_valid(self, form: Any) -> HttpResponse:
         with transaction.atomic():
             user = User.objects.select_for_update().get(pk=self.reset_user.pk)
-            # Of two that were sent at once, the other has used the link by now.
+            # If two are sent at once, the other one has used the link by now.
             if not default_token_generator.check_token(user, self.key):
                 return cast(HttpResponse, self.render_to_response(self.get_context_data(token_fail=True)))
-            # Nobody is signed in: whoever has the link acts as its user.
+            # Nobody is signed in: the holder of the link acts as its user.
             with audit.acting(audit.Origin(user.get_username(), audit.Via.PAGE, user.pk, "password reset link")):
                 answer: HttpResponse = super().form_valid(form)
                 service.end_sessions(user)
@@ -62,4 +62,4 @@ class ResetFromLink(ByMail, account.PasswordResetFromKeyView):
 
 
 class ResetDone(ByMail, account.PasswordResetFromKeyDoneView):
-    """Says that the new password holds."""
+    """Tells that the new password is set."""

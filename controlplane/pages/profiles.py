@@ -1,4 +1,4 @@
-"""By which profiles pools decide, how well that goes, and each profile with its versions."""
+"""The profiles of pools and their results, and each profile with its versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.queries.reading import seen
 from scheduler import policies
 from scheduler.core.hooks import answers
 
-# Of two specs no more lines are compared on a page.
+# The most lines of a comparison of two specs on a page.
 MOST_CHANGES = 40
 
 
@@ -73,7 +73,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _policies(given: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each policy, those together that have a say in the same; nothing is said of one that is no more."""
+    """A line for each policy, grouped by what the policy decides; removed policies decide nothing."""
     parts = (
         (_("the order of the queue"), {"rank", "levels", "turns_at"}),
         (_("who may start"), {"admit", "fits", "groups"}),
@@ -85,8 +85,8 @@ def _policies(given: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     for name, params in given.items():
         able = answers(known[name]) if name in known else frozenset()
         has = [place for place, (_said, abilities) in enumerate(parts) if able & abilities]
-        told = ", ".join(f"{key} {json.dumps(value)}" for key, value in params.items() if key != "weight")
-        line = {"name": name, "judges": [parts[place][0] for place in has], "params": told}
+        described = ", ".join(f"{key} {json.dumps(value)}" for key, value in params.items() if key != "weight")
+        line = {"name": name, "judges": [parts[place][0] for place in has], "params": described}
         lines.append((has, name, {**line, "weight": f"{params.get('weight', 1.0):g}"}))
     return [line for _has, _name, line in sorted(lines, key=lambda one: one[:2])]
 
@@ -101,7 +101,7 @@ def laid_out(spec: Mapping[str, Any]) -> str:
 
 
 def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
-    """What is otherwise in the second than in the first, a line each; nothing where there is no first."""
+    """The differences of the second from the first, a line each; empty without a first."""
     if old is None:
         return []
     one, two = dict(_flat(old)), dict(_flat(new))

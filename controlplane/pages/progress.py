@@ -1,4 +1,4 @@
-"""What a job is doing now, in a line: its stage, its step, or why it waits."""
+"""What a job is doing now, in one line: its stage, its step, or why it waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def places(stage: Mapping[str, Any]) -> str:
 
 
 def partitions(stage: Mapping[str, Any]) -> list[str]:
-    """The partitions that the newest attempt of a stage holds or held, as people name them."""
+    """The partitions that the newest attempt of a stage holds or held, as displayed."""
     return [
         partition_text(device["partition"], device["slot"], f"{device['kind'].upper()} {device['index']}")
         for part in stage.get("placed") or []
@@ -31,7 +31,7 @@ def partitions(stage: Mapping[str, Any]) -> list[str]:
 
 
 def doing(job: Mapping[str, Any]) -> dict[str, Any]:
-    """``text`` for people, ``share`` of the work done or None, ``stage`` the stage that this is about, or None."""
+    """``text`` for display, ``share`` of the work done or None, ``stage`` the stage concerned, or None."""
     stages = job.get("stages") or []
     stage = next((s for s in stages if s["state"] in ACTIVE), None)
     if stage:
@@ -54,7 +54,7 @@ def doing(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main_stage(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The stage by which a job is told apart in a list: what runs, else the first that asks more than cores."""
+    """The stage that stands for a job in a list: the running one, else the first that asks for more than cores."""
     stages = job["stages"]
     running = next((stage for stage in stages if stage["state"] in ACTIVE), None)
     return running or next((stage for stage in stages if stage["device_kind"] != "cpu"), stages[0])

@@ -1,4 +1,4 @@
-"""What the live attempts of a job get, as its page shows it: revisions, what could not be applied, what they draw."""
+"""The running attempts of a job, as its page shows them: revisions, faults, and resource use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def running(attempts: Iterable[Mapping[str, Any]], state_of: Mapping[str, str], 
 
 
 def _devices(attempt: Mapping[str, Any]) -> dict[str, str]:
-    """The devices that it holds, by uuid, as ``g03 gpu0``."""
+    """The devices of the attempt by uuid, as ``g03 gpu0``."""
     return {
         device["uuid"]: f"{rank['node']} {device['kind']}{device['index']}"
         for rank in attempt["placed"]
@@ -37,35 +37,35 @@ def _devices(attempt: Mapping[str, Any]) -> dict[str, str]:
 
 
 def released(attempt: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What became of its devices' memory at its end: sentences, and whether each is a fault."""
+    """The memory left on its devices at its end: sentences, and whether each is a fault."""
     names = _devices(attempt)
     return [
-        {"text": _returned(names.get(told["uuid"], told["uuid"]), told), "is_late": told["is_back"] is False}
+        {"text": _returned(names.get(memory["uuid"], memory["uuid"]), memory), "is_late": memory["is_back"] is False}
         for part in attempt["parts"]
-        for told in part["released"]
+        for memory in part["released"]
     ]
 
 
-def _returned(device: str, told: Mapping[str, Any]) -> str:
-    if told["left_bytes"] is None:
+def _returned(device: str, memory: Mapping[str, Any]) -> str:
+    if memory["left_bytes"] is None:
         return _("{device} could not be measured after the end").format(device=device)
-    if told["is_back"]:
+    if memory["is_back"]:
         text = _("{device} gave back what it held: {most} at most, {after} left after {n} s")
-    elif told["is_back"] is False:
+    elif memory["is_back"] is False:
         text = _("{device} has {after} in use {n} s after the end ({before} before the start)")
     else:
         text = _("{device} has {after} in use {n} s after the end; others use it too")
     return text.format(
         device=device,
-        most=gib(told["most_bytes"]),
-        after=gib(told["left_bytes"]),
-        before=gib(told["before_bytes"]),
-        n=f"{told['after_s'] or 0:.2f}",
+        most=gib(memory["most_bytes"]),
+        after=gib(memory["left_bytes"]),
+        before=gib(memory["before_bytes"]),
+        n=f"{memory['after_s'] or 0:.2f}",
     )
 
 
 def gets(share: Mapping[str, Any]) -> str:
-    """What a revision gives, in words; empty where it is all as it started."""
+    """The changed resources of a revision as text; empty if there are none."""
     said: list[str] = []
     if share.get("suspended"):
         said.append(_("suspended"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -18,17 +18,13 @@ from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import visible_projects
 from controlplane.natural import natural_key
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
 
 DONE = ("set", "deleted")
 
 
-def _reader(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
 def _chosen(user: User, name: str) -> Project | None:
-    """The project of this name, else the reader's default one, else the first; None where they may see none."""
+    """The project of this name, else the user's default one, else the first; None if they may see none."""
     projects = visible_projects(user)
     if name:
         found = projects.filter(name=name).first()
@@ -39,8 +35,8 @@ def _chosen(user: User, name: str) -> Project | None:
     return default if default in projects else projects.order_by("name").first()
 
 
-def _page(request: HttpRequest, project: Project | None, status: int = 200, **said: Any) -> HttpResponse:
-    user = _reader(request)
+def _page(request: HttpRequest, project: Project | None, status: int = 200, **values: Any) -> HttpResponse:
+    user = reader(request)
     done = request.GET.get("done", "")
     response = page(
         request,
@@ -53,7 +49,7 @@ def _page(request: HttpRequest, project: Project | None, status: int = 200, **sa
             "may_delete": project is not None and secrets.may_delete(user, project),
             "largest": secrets.LARGEST,
             "done": done if done in DONE else "",
-            **said,
+            **values,
         },
         place="secrets",
         crumbs=[(_("Secrets"), "")],
@@ -70,7 +66,7 @@ def _back(project: Project, done: str) -> HttpResponse:
 @never_cache
 @require_safe
 def show(request: HttpRequest) -> HttpResponse:
-    return _page(request, _chosen(_reader(request), request.GET.get("project", "")))
+    return _page(request, _chosen(reader(request), request.GET.get("project", "")))
 
 
 @sensitive_post_parameters("value")
@@ -78,13 +74,13 @@ def show(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def put(request: HttpRequest) -> HttpResponse:
-    """Sets a secret. Browsers send the lines of a form with CR LF; what is kept has LF alone."""
-    project = _chosen(_reader(request), request.POST.get("project", ""))
+    """Sets a secret. Browsers send the lines of a form with CR LF; they are stored with LF."""
+    project = _chosen(reader(request), request.POST.get("project", ""))
     if project is None:
         raise Http404(_("There is no such project that you may see."))
     name, value = request.POST.get("name", "").strip(), request.POST.get("value", "").replace("\r\n", "\n")
     try:
-        secrets.put(_reader(request), project, name, value)
+        secrets.put(reader(request), project, name, value)
     except secrets.SecretRefused as error:
         return _page(request, project, error.status, fault=str(error), asked_name=name[:128])
     except KeyUnavailable as error:
@@ -96,12 +92,12 @@ def put(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def delete(request: HttpRequest) -> HttpResponse:
-    """Deletes a secret; whoever waits for it goes on waiting."""
-    project = _chosen(_reader(request), request.POST.get("project", ""))
+    """Deletes a secret; stages that need it keep waiting."""
+    project = _chosen(reader(request), request.POST.get("project", ""))
     if project is None:
         raise Http404(_("There is no such project that you may see."))
     try:
-        secrets.delete(_reader(request), project, request.POST.get("name", ""))
+        secrets.delete(reader(request), project, request.POST.get("name", ""))
     except secrets.SecretRefused as error:
         return _page(request, project, error.status, fault=str(error))
     return _back(project, "deleted")

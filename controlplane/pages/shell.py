@@ -1,4 +1,4 @@
-"""What surrounds every page: its navigation, and how a page is told from its live part."""
+"""The frame of every page: its navigation, and the choice between whole page and live part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LIVE_HEADER = "X-Yard-Part"
 
 @dataclass(frozen=True, slots=True)
 class NavigationPlace:
-    """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut. A phone's bar has room for few."""
+    """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut; The bar on phones shows entries with
+    ``on_phone``."""
 
     name: str
     title: Any
@@ -42,7 +43,7 @@ PLACES = (
 
 
 def context(request: HttpRequest) -> dict[str, Any]:
-    """What every template may use; a context processor."""
+    """Variables for every template; a context processor."""
     return {
         "places": PLACES,
         "cluster": settings.CLUSTER_NAME,
@@ -62,7 +63,7 @@ def page(
     every_s: float = 2.0,
     crumbs: Iterable[tuple[str, str]] = (),
 ) -> HttpResponse:
-    """The whole page, or only its live part where a script asks for that after one of its topics changed.
+    """The whole page, or only its live part if a script asks for that after one of its topics changed.
 
     ``every_s`` is the shortest time between two such requests of one tab.
     """
@@ -81,11 +82,11 @@ def page(
 
 
 def title_of(name: str) -> str:
-    """The title of a place, in the reader's language."""
+    """The title of an entry, in the reader's language."""
     return str(next((place.title for place in PLACES if place.name == name), _("Switchyard")))
 
 
 def reader(request: HttpRequest) -> User:
-    """Who reads the page; they have signed in."""
+    """The user who reads the page; they have signed in."""
     assert isinstance(request.user, User)
     return request.user

@@ -1,4 +1,4 @@
-"""Signing in by password, by a provider or by a link that works once, with the second factor, and signing out."""
+"""Signing in by password, by a provider or by a one-time link, with the second factor, and signing out."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from requests import RequestException
 from controlplane.accounts import guard
 from controlplane.accounts.service import redeem, user_of_link
 
-# allauth finds classes of providers by this register, which it would fill where it makes addresses itself.
+# allauth finds provider classes in this register, which it fills only if it makes the addresses itself.
 providers.registry.load()
 
 
 def _next(request: HttpRequest) -> str:
-    """Where the reader wanted to go, if that is a page of this site."""
+    """The page to return to, if it is one of this site."""
     wanted = request.POST.get("next") or request.GET.get("next") or "/"
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return wanted if safe and wanted.startswith("/") else "/"
 
 
 def too_many(seconds: int) -> str:
-    """What is said to whoever has failed too often."""
+    """The message after too many failures."""
     return _("Too many failures. Try again in %(minutes)s min.") % {"minutes": -(-seconds // 60)}
 
 
 def _shown(**values: Any) -> dict[str, Any]:
-    """What the form says: how to get a link, whether passwords are reset by mail, and which providers there are."""
+    """The values of the form: how to get a link, whether passwords are reset by mail, and the providers."""
     usual = {"next": "/", "command": settings.SIGN_IN_COMMAND, "resets_by_mail": bool(settings.EMAIL_HOST)}
     return {**usual, "providers": settings.OIDC_PROVIDERS.values(), **values}
 
@@ -52,7 +52,7 @@ def _page(request: HttpRequest, status: int, **values: str) -> HttpResponse:
 
 
 class SignIn(account.LoginView):
-    """The form, and what it sends. How many failures stop further tries is in ``accounts.guard``."""
+    """The sign-in form and its submission. Failures are limited in ``accounts.guard``."""
 
     template_name = "sign_in.html"
 
@@ -71,7 +71,7 @@ class SignIn(account.LoginView):
 
 
 class SecondFactor(mfa.AuthenticateView):
-    """The code of whoever gave their password. Its tries are counted in Redis: without it none is judged."""
+    """Checks the second factor after the password. Attempts are counted in Redis: without it none is accepted."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
@@ -83,7 +83,8 @@ class SecondFactor(mfa.AuthenticateView):
 
 @never_cache
 def to_administer(request: HttpRequest) -> HttpResponse:
-    """The door of the administration is the one sign-in; whoever is signed in and may not administer is told so."""
+    """Redirects the administration's sign-in to the only sign-in page; a user without that permission gets a
+    message."""
     if request.user.is_authenticated and not getattr(request.user, "is_staff", False):
         said = _("You are signed in as %(user)s, who may not administer.") % {"user": request.user.get_username()}
         return _page(request, 403, next=_next(request), said=said)
@@ -93,7 +94,7 @@ def to_administer(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def by_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """A link that signs its user in once, in the browser that confirms it: what only looks at it does not use it up."""
+    """Signs a user in once by a link, in the browser that confirms it; merely opening it does not use it up."""
     one = guard.who(request)
     if wait_s := guard.admit(one):
         response = _page(request, 429, said=too_many(wait_s))
@@ -105,7 +106,7 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
             "command": settings.SIGN_IN_COMMAND
         }
         return _page(request, 410, said=said)
-    guard.welcome(one)
+    guard.succeeded(one)
     if request.method != "POST":
         return render(request, "sign_in_link.html", {"named": user.get_username()})
     logout(request)
@@ -115,9 +116,10 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
 @never_cache
 @require_POST
 def by_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Sends the reader to a provider.
+    """Sends the user to a provider.
 
-    By a page that goes there, and not by a redirect: what a form may lead to is this site alone, by its policy.
+    By a page that navigates there instead of a redirect, because the content security policy restricts form targets to
+    this site.
     """
     try:
         response = openid.login(request, provider_id)

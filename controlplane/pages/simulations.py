@@ -1,4 +1,4 @@
-"""Simulations: what is asked of one, how far it is, and its results as table and plots."""
+"""Simulations: the request of one, its progress, and its results as table and plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.queries.reading import cursor_of, seen
 from controlplane.simulations.service import LIMITS
 from scheduler.profiles import DEFAULT
 
-# Simulated time begins at a midnight that is nobody's.
+# Simulated time begins at an arbitrary midnight.
 MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001  drawn as it stands, in no zone
 LAST_S = 7_000 * 365 * 86_400.0
 PER_PAGE = 50
@@ -28,7 +28,7 @@ ROW, LINE = 9, 14
 
 
 def _figures() -> tuple[tuple[str, str, str], ...]:
-    """The figures of the table: their key, title, and how they are shown."""
+    """The figures of the table: their key, title, and format."""
     return (
         ("wait_avg_s", _("Mean wait"), "span"),
         ("wait_median_s", _("Median wait"), "span"),
@@ -160,7 +160,7 @@ def _projects(cells: list[Mapping[str, Any]], load: float) -> dict[str, Any]:
 
 
 def _gantt(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bars by node; those of one node that overlap share its lane in tracks."""
+    """Bars by node; overlapping ones of one node share its lane in tracks."""
     lanes = found["lanes"]
     items: list[dict[str, Any]] = []
     most = 1
@@ -204,5 +204,5 @@ def _gantt(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at(seconds: float) -> str:
-    # What waits behind stages of years may end beyond the calendar: it is drawn at its edge.
+    # Stages behind years of work may end after the last possible date: they are drawn at it.
     return (MIDNIGHT + timedelta(seconds=min(seconds, LAST_S))).isoformat(timespec="seconds")

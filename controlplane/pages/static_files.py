@@ -1,4 +1,4 @@
-"""Static files under names that carry a hash of what is in them: browsers keep them for ever, and never an old one."""
+"""Static files with content hashes in their names, so that browsers cache them for ever but never use an old one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
 class StaticFiles(StaticFilesConfig):
-    """Without source maps: nobody debugs the libraries here, and maps are a third of what would be compressed."""
+    """Static files without source maps, which would be a third of the compressed size."""
 
     ignore_patterns = [*StaticFilesConfig.ignore_patterns, "*.map"]
 
 
 class CollectedStaticFiles(CompressedManifestStaticFilesStorage):
-    """What ``collectstatic`` wrote. Where nothing was collected, as in a checkout that is tested, names stay plain."""
+    """The files that ``collectstatic`` wrote. If nothing was collected, as in tests, names have no hash."""
 
-    # Our own modules import each other; nobody else's scripts name a file.
+    # Only our own modules import each other; vendored scripts name no files.
     patterns = (
         *(entry for entry in ManifestFilesMixin.patterns if entry[0] == "*.css"),
         ("yard/*.js", ManifestFilesMixin._js_module_import_aggregation_patterns[1]),  # type: ignore[attr-defined]
     )
-    # A style sheet of another application may name what its release does not bring, such as a source map.
+    # A style sheet of another application may name a missing file, such as a source map.
     manifest_strict = False
 
     def url(self, name: str, force: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""The form and the file of a new job, side by side. The API judges, previews and accepts; this page only shows."""
+"""The form and the file of a new job, side by side. The API validates, previews and accepts; this page only shows
+it."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)",
 
 
 def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]:
-    """What the form begins with: the file of the job that ``?from=`` names, if it may be seen, or a small example.
+    """The initial content of the form: the file of the job that ``?from=`` names, if it may be seen, or a small
+    example.
 
-    Values of secrets are not copied, not even for their owner: the last are the variables to be entered again, and the
-    API refuses a file in which one of them is masked still.
+    Values of secrets are not copied, not even for their owner: the last item lists the variables to enter again, and
+    the API refuses a file with a masked one.
     """
     wanted = request.GET.get("from", "")
     if re.fullmatch(r"[0-9]{1,18}", wanted):
@@ -65,7 +67,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 
 def _content(request: HttpRequest) -> bytes:
-    """The job file that was sent. Raises BadRequest where it is a part of a form, which has been read by then."""
+    """The job file that was sent. Raises BadRequest for a multipart form, whose body has been read already."""
     try:
         return request.body
     except RawPostDataException:
@@ -75,9 +77,9 @@ def _content(request: HttpRequest) -> bytes:
 @login_required
 @require_POST
 def parse(request: HttpRequest) -> JsonResponse:
-    """A job file's YAML as JSON, by the API's own reader; or where it cannot be read.
+    """Returns a job file's YAML as JSON, parsed by the API's parser, or its errors.
 
-    ``draft`` is what a browser may keep of a file with values of secrets; null where there are none.
+    ``draft`` is a copy without secret values that a browser may store; null if there are none.
     """
     try:
         spec = from_yaml(_content(request))

@@ -1,4 +1,4 @@
-"""Who held which device, holds it and will hold it: lanes of devices over past and plan."""
+"""Past, present and planned holders of devices: lanes of devices over past and plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.pages.counted import counted
-from controlplane.pages.gantt import ENDED, GAVE_WAY, moment, rest
+from controlplane.pages.gantt import ENDED, GAVE_WAY, bars_of, moment
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import pools, timeline
 from controlplane.queries.reading import seen
@@ -50,10 +50,10 @@ def _label(segment: Segment) -> str:
 
 
 def _foreseen(segments: list[Segment], lane: Mapping[str, Any], now: str, last: str) -> list[Segment]:
-    """The segments of a lane; what runs is expected to end where the plan has the device for the next one.
+    """The segments of a lane; a running one is expected to end where the plan has the device for the next one.
 
-    A forecast and a plan are made at different times, so they may overlap by a little, which says nothing. What is
-    overdue is drawn up to there too, or to the end of the chart: ``edge``.
+    A forecast and a plan are made at different times, so they may overlap slightly, which means nothing. An overdue
+    segment is drawn up to the next one too, or to the end of the chart: ``edge``.
     """
     plans = [s for s in segments if s["planned"] and s["start_at"] > now]
 
@@ -68,7 +68,7 @@ def _foreseen(segments: list[Segment], lane: Mapping[str, Any], now: str, last: 
 
 
 def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
-    """Each segment with the first track of its lane that is free at its start."""
+    """Each segment with the first free track of its lane."""
     ends: list[str] = []
     placed = []
     for segment in sorted(segments, key=lambda s: (s["start_at"], s["job"] or 0)):
@@ -141,7 +141,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
 
 
 def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) -> dict[str, Any]:
-    # A lane's bar is named by its upper edge; a track within a lane lies lower by its share.
+    # A bar in a lane is placed by its upper edge; tracks within a lane are offset by their share.
     return {
         "lane": at if height == 1 else at - height / 2 + 0.5,
         "h": height,
@@ -150,7 +150,7 @@ def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) ->
         "to": segment["end_at"],
         "t": _label(segment),
         "href": f"/jobs/{segment['job']}" if segment["job"] else "",
-        # An axis may name nodes only, and a track is no lane: the table says what a bar lies on.
+        # The axis may name nodes only, and a track is no lane, so the table names the bar's device.
         "on": f"{lane['node']} {lane['kind']}{lane['index']}",
         "node": lane["node"],
         "segment": segment,
@@ -158,7 +158,7 @@ def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) ->
 
 
 def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
-    """The bar with its words, and a hatched one behind it up to where it will probably end."""
+    """The bar with its texts, and a hatched one behind it up to its expected end."""
     segment, node = bar.pop("segment"), bar.pop("node")
     if last := bar.pop("last", ""):
         bar["on"] += f"–{last}"
@@ -168,11 +168,11 @@ def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
     bar["tip"] = f"{bar['t']}{count}{owner} · {how}"
     bar["h"] = round(bar["h"], 3)
     bar["lane"] = round(bar["lane"], 3)
-    return rest(bar, segment, moment(now), moment(segment["edge"]))
+    return bars_of(bar, segment, moment(now), moment(segment["edge"]))
 
 
 def _promises(segments: Iterable[Segment], lanes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What is planned next, one line per stage."""
+    """The reservations that start next, one line per stage."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for segment in segments:
         if segment["planned"]:

@@ -1,4 +1,4 @@
-"""Where each page is."""
+"""The addresses of all pages."""
 
 from allauth.account import views as account
 from allauth.mfa.base import views as mfa
@@ -62,7 +62,7 @@ urlpatterns = [
     path("secrets/delete", secrets.delete, name="secrets-delete"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
-    # The names are those by which allauth finds its pages. What it offers beyond these is not here on purpose.
+    # allauth finds its pages by these names. Its other pages are deliberately left out.
     path("sign-in", sign_in.SignIn.as_view(), name="account_login"),
     path("sign-in/code", sign_in.SecondFactor.as_view(), name="mfa_authenticate"),
     path("sign-in/again", account.reauthenticate, name="account_reauthenticate"),
@@ -102,7 +102,7 @@ urlpatterns = [
     path("user/password", user.change_password, name="user-password"),
     path("user/sign-out-everywhere", user.sign_out_everywhere, name="user-sign-out"),
     path("language", choose_language, name="language"),
-    # The words of scripts in the reader's language, from djangojs.po.
+    # The texts of scripts in the reader's language, from djangojs.po.
     path(
         "words.js",
         conditional_page(JavaScriptCatalog.as_view(packages=["controlplane.pages"])),

@@ -1,10 +1,10 @@
-"""The reader's own page: who they are here, their access tokens, how they sign in, and where they are signed in."""
+"""The user's own page: their roles, access tokens, ways to sign in, and sessions."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
@@ -31,11 +31,11 @@ from controlplane.accounts.models import Member, Token, User
 from controlplane.accounts.permissions import roles
 from controlplane.notifications import notices
 from controlplane.notifications.models import NoticeChoice
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
 from controlplane.pages.sign_in import too_many
 
 MOST_DAYS = 366
-# What was done is told on the page that follows, by these words in its address.
+# The result of an action is shown on the next page, selected by these words in its address.
 DONE = (
     "revoked",
     "password",
@@ -47,7 +47,7 @@ DONE = (
     "address",
     "notices",
 )
-# By what a browser and a system are known, the first that fits: most claim to be several.
+# Marks of browsers and systems in the user agent, the first that fits: most claim to be several.
 BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
 SYSTEMS = {
     "Windows": "Windows",
@@ -60,34 +60,30 @@ SYSTEMS = {
 THEMES = ("", "light", "dark")
 
 
-def _reader(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
 def _has_password(user: User) -> bool:
     return bool(user.password) and user.has_usable_password()
 
 
 def _connected(user: User) -> list[tuple[Any, SocialAccount | None]]:
-    """Each provider, and the reader's account there where one is connected."""
+    """Each provider, and the user's account there if one is connected."""
     held = {each.provider: each for each in SocialAccount.objects.filter(user=user)}
     return [(provider, held.get(provider.name)) for provider in settings.OIDC_PROVIDERS.values()]
 
 
 def _sessions(request: HttpRequest) -> list[UserSession]:
-    """Where the reader is signed in; only for a page that is looked at, as listing them removes those that ended."""
+    """The user's sessions; only for a displayed page, because listing them removes ended ones."""
     return UserSession.objects.purge_and_list(request.user) if request.method == "GET" else []
 
 
 def _browser(agent: str) -> str:
-    """A browser as people call it, or what it says of itself."""
+    """The name of a browser and system, or the start of its user agent."""
     name = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((system for mark, system in SYSTEMS.items() if mark in agent), "")
     return f"{name}, {system}" if name and system else agent[:60]
 
 
 def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
-    user = _reader(request)
+    user = reader(request)
     scopes = service.scopes_of(user)
     addresses = list(EmailAddress.objects.filter(user=user).order_by("-verified", "-primary", "pk")[:2])
     response = page(
@@ -132,8 +128,8 @@ def show(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def make_token(request: HttpRequest) -> HttpResponse:
-    """Makes a token and shows its secret on this very answer, once: it is kept nowhere."""
-    user = _reader(request)
+    """Creates a token and shows its secret in this answer only: it is stored as a digest."""
+    user = reader(request)
     name, scopes, days = (
         request.POST.get("name", "").strip(),
         request.POST.getlist("scopes"),
@@ -157,8 +153,8 @@ def make_token(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
-    """Takes back one of the reader's tokens; another's is not there."""
-    if not service.revoke_token(_reader(request), token):
+    """Revokes one of the user's tokens; another user's gives 404."""
+    if not service.revoke_token(reader(request), token):
         raise Http404(_("You have no such token."))
     return redirect("/user?done=revoked")
 
@@ -168,8 +164,8 @@ def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
 @never_cache
 @require_POST
 def change_password(request: HttpRequest) -> HttpResponse:
-    """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
-    user = _reader(request)
+    """Changes the password. A present password must be given, guarded like a sign-in. Other browsers are signed out."""
+    user = reader(request)
     if user.is_from_directory:
         return user_page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
     old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
@@ -200,8 +196,8 @@ def change_password(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
-    """Signs the reader out in every other browser; tokens stay."""
-    service.end_sessions(_reader(request), but=request.session.session_key)
+    """Signs the user out in every other browser; tokens stay valid."""
+    service.end_sessions(reader(request), but=request.session.session_key)
     return redirect("/user?done=signed-out")
 
 
@@ -209,8 +205,8 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def end_session(request: HttpRequest, number: int) -> HttpResponse:
-    """Signs the reader out in one other browser; another's is not there."""
-    session = UserSession.objects.filter(user=_reader(request), pk=number).first()
+    """Signs the user out in one other browser; another user's session gives 404."""
+    session = UserSession.objects.filter(user=reader(request), pk=number).first()
     if session is None:
         raise Http404(_("You are not signed in there."))
     session.end()
@@ -220,8 +216,8 @@ def end_session(request: HttpRequest, number: int) -> HttpResponse:
 @login_required
 @require_POST
 def choose_theme(request: HttpRequest) -> HttpResponse:
-    """Keeps the theme with the reader, for browsers in which they chose none."""
-    user, theme = _reader(request), request.POST.get("theme", "")
+    """Stores the theme of the user, for browsers without a choice of their own."""
+    user, theme = reader(request), request.POST.get("theme", "")
     user.theme = theme if theme in THEMES else ""
     user.save(update_fields=["theme"])
     return redirect("/user")
@@ -231,8 +227,8 @@ def choose_theme(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def choose_time_zone(request: HttpRequest) -> HttpResponse:
-    """Keeps the zone in which the reader's pages show times; none is that of each browser."""
-    user, zone = _reader(request), request.POST.get("time_zone", "")
+    """Stores the time zone in which pages show times to the user; empty for that of each browser."""
+    user, zone = reader(request), request.POST.get("time_zone", "")
     if zone and zone not in time_zones.names():
         fault = _('"%(zone)s" is no time zone; choose one of the list, such as Europe/Berlin.') % {"zone": zone[:64]}
         return user_page(request, 422, zone_fault=fault)
@@ -245,8 +241,8 @@ def choose_time_zone(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def choose_notices(request: HttpRequest) -> HttpResponse:
-    """Keeps which ends of their jobs the reader is told of by mail, and that it is in the language of now."""
-    user, ends = _reader(request), request.POST.get("ends", "")
+    """Stores which ends of jobs are sent to the user by mail, and the present language for these mails."""
+    user, ends = reader(request), request.POST.get("ends", "")
     if ends and ends not in NoticeChoice.Ends.values:
         return user_page(request, 422, notice_fault=_("Choose none, failed jobs, or all jobs that end."))
     if ends and not (settings.EMAIL_HOST and EmailAddress.objects.filter(user=user, verified=True).exists()):
@@ -257,7 +253,7 @@ def choose_notices(request: HttpRequest) -> HttpResponse:
 
 @method_decorator(transaction.atomic, name="post")
 class Accounts(ConnectionsView):
-    """Takes back the connection with an account at a provider; the user page shows them."""
+    """Removes the connection with an account at a provider; the user page shows them."""
 
     http_method_names = ["get", "post"]
     success_url = "/user?done=disconnected"

@@ -1,6 +1,6 @@
-"""Who may use which pool: a restricted one the projects that it names, and the members of the groups that it names.
+"""Access to pools: a restricted pool is for the projects and the members of the groups that it names.
 
-It stays restricted when the last of them is deleted: then nobody may use it, until somebody says otherwise.
+It stays restricted when the last of them is deleted: then nobody may use it, until an operator changes that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from controlplane.pools.models import Pool
 
 
 def usable_by(user: User) -> Callable[[Pool, Project], bool]:
-    """Whether a job of this user in a project may use a pool. Reads once for many restricted pools and projects."""
+    """Return a function that tells whether a job of this user in a project may use a pool. Reads once, for restricted
+    pools only."""
 
     @cache
     def allowed() -> tuple[dict[object, set[object]], dict[object, set[int]], set[int]]:
@@ -42,7 +43,7 @@ def usable_by(user: User) -> Callable[[Pool, Project], bool]:
 
 
 def usable_to(user: User) -> Callable[[Pool], bool]:
-    """Whether this user may submit to a pool, in whichever project."""
+    """Return a function that tells whether this user may submit to a pool, in any project."""
     may_use, projects = usable_by(user), list(permissions.submittable(user))
 
     def is_usable(pool: Pool) -> bool:
@@ -53,23 +54,23 @@ def usable_to(user: User) -> Callable[[Pool], bool]:
 
 @transaction.atomic
 def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group], *, restricted: bool = False) -> None:
-    """Lets these projects and groups use the pool and nobody else; where both are empty, everybody, or nobody where it
-    is to be ``restricted``.
+    """Restrict the pool to these projects and groups; if both are empty, open it to everybody, or to nobody if it is to
+    be ``restricted``.
 
-    What runs goes on; what waits and may not use the pool any more waits and says so.
+    Running stages go on; waiting ones that may not use the pool any more wait with that reason.
     """
-    before = told(pool)
+    before = plain(pool)
     pool.restricted = restricted or bool(projects or groups)
     pool.save(update_fields=["restricted"])
     pool.allowed_projects.set(projects)
     pool.allowed_groups.set(groups)
-    audit.record("pool.allow", pool, before=before, after=told(pool))
+    audit.record("pool.allow", pool, before=before, after=plain(pool))
     transaction.on_commit(changes.wake)
     transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def told(pool: Pool) -> dict[str, Any]:
-    """The names of the projects and groups that may use the pool, and whether it is for them only."""
+def plain(pool: Pool) -> dict[str, Any]:
+    """The names of the projects and groups that may use the pool, and whether it is restricted to them."""
     return {
         "restricted": pool.restricted,
         "projects": sorted(pool.allowed_projects.values_list("name", flat=True)),

@@ -22,7 +22,7 @@ def _choices() -> list[tuple[str, str]]:
 
 
 class PoolForm(forms.ModelForm):
-    """Offers the profiles that there are."""
+    """Offers the existing profiles."""
 
     profile = forms.ChoiceField(choices=_choices)
     shadow_profile = forms.ChoiceField(
@@ -52,7 +52,7 @@ class PoolForm(forms.ModelForm):
         ]
 
     def clean(self) -> dict[str, Any]:
-        """A pool that names somebody is restricted; only one that names nobody can be opened to everybody."""
+        """A pool that names projects or groups is restricted; only one without can be opened to everybody."""
         given = super().clean() or {}
         if given.get("allowed_projects") or given.get("allowed_groups"):
             given["restricted"] = True
@@ -80,7 +80,7 @@ class PoolAdmin(Audited):
 
 
 class ProfileForm(forms.ModelForm):
-    """A profile with the spec that decides, or that of its newest version; a changed spec is a new version."""
+    """A profile with its active spec, or that of its newest version; a changed spec becomes a new version."""
 
     copy_of = forms.ChoiceField(
         choices=lambda: [("", "–"), *_choices()],
@@ -115,7 +115,7 @@ class ProfileForm(forms.ModelForm):
             self.fields["spec"].initial = self.newest.spec
 
     def clean(self) -> dict[str, Any]:
-        """Refuses what could not decide, with the sentence of the engine."""
+        """Refuses an invalid spec, with the engine's message."""
         given = super().clean() or {}
         spec = given.get("spec")
         if spec is None and given.get("copy_of"):
@@ -135,7 +135,7 @@ class ProfileForm(forms.ModelForm):
 
 @admin.register(Profile)
 class ProfileAdmin(Audited):
-    """Own profiles. Those that come along are in the list of profiles of the dashboard, and can be copied."""
+    """Custom profiles. Built-in ones are listed on the dashboard, and can be copied."""
 
     saves_by_service = deletes_by_service = True
     form = ProfileForm
@@ -150,7 +150,7 @@ class ProfileAdmin(Audited):
         return ["name", "description", *first, "spec", "note"]
 
     def save_model(self, request: HttpRequest, obj: Profile, form: Any, change: bool) -> None:
-        """Writes a version where the spec is another one, and switches on the one that is chosen."""
+        """Creates a version if the spec changed, and activates the chosen one."""
         given, by = form.cleaned_data, request.user.get_username()
         if not change:
             made = profiles.create(obj.name, given["spec"], by=by, description=obj.description, note=given["note"])
@@ -174,7 +174,7 @@ class ProfileAdmin(Audited):
         profiles.delete(obj)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """One by one: deleting several at once would not ask whether a pool has one of them."""
+        """Without bulk deletion, which would not check whether a pool uses a profile."""
         found = super().get_actions(request)
         found.pop("delete_selected", None)
         return found
@@ -182,7 +182,7 @@ class ProfileAdmin(Audited):
 
 @admin.register(Quota)
 class QuotaAdmin(Audited):
-    """What each project may hold of each kind and model of device."""
+    """The quotas of projects by kind and model of device."""
 
     list_display = ["project", "kind", "model", "normalised", "cohort", "nominal", "borrowing_limit", "lending_limit"]
     list_editable = ["nominal", "borrowing_limit", "lending_limit"]
@@ -192,6 +192,6 @@ class QuotaAdmin(Audited):
 
 @admin.register(PriorityClass)
 class PriorityClassAdmin(Audited):
-    """Names for how urgent a job is."""
+    """Named priorities."""
 
     list_display = ["name", "value", "preemptible", "staff_only"]

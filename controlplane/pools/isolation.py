@@ -1,8 +1,8 @@
-"""What a pool may require of how far its nodes keep stages of different projects apart."""
+"""The isolation of projects that a pool may require of its nodes."""
 
 from agents.protocol import ISOLATION
 
 
 def is_below(found: str, required: str) -> bool:
-    """Whether a node of level ``found`` keeps them less apart than is required; a word of older agents does."""
+    """Whether level ``found`` is weaker than required; an unknown word of an older agent is."""
     return required != ISOLATION[0] and (found not in ISOLATION or ISOLATION.index(found) < ISOLATION.index(required))

@@ -1,4 +1,4 @@
-"""Which kinds of devices there are: the usual ones, those the administrator has named, and those that devices have."""
+"""The known kinds of devices: the usual ones, those of the settings, and those of existing devices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ USUAL: Final = frozenset({"cpu", "gpu", "npu"})
 
 
 def named() -> frozenset[str]:
-    """The kinds that may be spoken of before any device has them."""
+    """The kinds that may be named before any device has them."""
     return USUAL | settings.DEVICE_KINDS
 
 
 def fault(kind: str) -> str:
-    """Why a kind may not be spoken of, as a sentence; empty where it may."""
+    """Return why a kind is unknown, as a sentence; empty if it is known."""
     from controlplane.fleet.models import Device
 
     if kind in named() or Device.objects.filter(kind=kind).exists():

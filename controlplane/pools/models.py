@@ -1,4 +1,4 @@
-"""What is shared and by which rules: pools, quotas, priority classes."""
+"""Pools, quotas and priority classes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MOST_NAMED = 50
 
 
 def profile_names() -> list[str]:
-    """The profiles that a pool may have: those that come along, then own ones of which a version is active."""
+    """The profiles that a pool may use: built-in ones, then custom ones with an active version."""
     return [*PROFILES, *Profile.objects.exclude(active=None).order_by("name").values_list("name", flat=True)]
 
 
 def known_profile(name: str) -> None:
-    """Raises ValidationError where a pool cannot have a profile of that name."""
+    """Raise ValidationError if a pool cannot use a profile of that name."""
     names = profile_names()
     if name not in names:
         known = ", ".join(names[:MOST_NAMED])
@@ -37,7 +37,7 @@ def known_profile(name: str) -> None:
 
 
 def own_name(name: str) -> None:
-    """Raises ValidationError for a name that one of the profiles that come along has."""
+    """Raise ValidationError for the name of a built-in profile."""
     if name in PROFILES:
         raise ValidationError(
             _("The profile %(name)s comes along and stays as it is; copy it under another name."), params={"name": name}
@@ -45,8 +45,8 @@ def own_name(name: str) -> None:
 
 
 class Profile(models.Model):
-    """A profile of this installation's own: a name for versions. Pools that name it run the ``active`` one; until there
-    is one, no pool may have it. Those that come along are in the code and have no row."""
+    """A custom profile: a name for versions. Pools that use it run the ``active`` one; without one no pool may use it.
+    Built-in profiles are in the code and have no row."""
 
     name = models.CharField(max_length=40, unique=True, validators=[slug, own_name])
     description = models.CharField(max_length=200, blank=True)
@@ -60,8 +60,8 @@ class Profile(models.Model):
 
 
 class ProfileVersion(models.Model):
-    """One state of a profile, which never changes. ``preview`` is the simulation that compared it with what decided
-    before; empty where it was switched on unseen."""
+    """A version of a profile; immutable. ``preview`` is the simulation that compared it with its predecessor; empty if
+    it was activated without one."""
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -168,11 +168,11 @@ class PriorityClass(models.Model):
 
 
 class Quota(models.Model):
-    """A project's right to devices of a kind, or of one model of it, in whole and fractional devices (CPU: cores).
-    Empty means no limit. A normalised one counts devices by what they are worth beside an A100.
+    """A project's quota of devices of a kind, or of one model of it, in whole and fractional devices (CPU: cores).
+    Empty is unlimited. A normalised one counts devices in A100 equivalents.
 
-    What the projects of one cohort do not use of the same, the others of it may borrow, and must give back when it is
-    asked for. Who has no limit lends nothing, for there is no telling what it leaves.
+    Unused quota may be borrowed by other projects of the cohort, and is reclaimed when needed. An unlimited quota lends
+    nothing, because what it leaves unused is undefined.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="quotas")
@@ -205,6 +205,6 @@ class Quota(models.Model):
         return f"{self.project}: {self.kind} {self.model}".rstrip()
 
     def clean(self) -> None:
-        """Refuses a kind of device that nobody knows: its quota would bound nothing."""
+        """Refuses an unknown kind of device, whose quota would limit nothing."""
         if fault := kinds.fault(self.kind):
             raise ValidationError({"kind": fault})

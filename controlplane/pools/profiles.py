@@ -1,6 +1,6 @@
-"""Profiles as pools have them: those that come along, and own ones from the record, in versions.
+"""The profiles of pools: built-in ones, and custom ones from the database, in versions.
 
-``hybrid`` names one that comes along, ``mine`` the active version of an own one, and ``mine@3`` its third version.
+``hybrid`` names a built-in one, ``mine`` the active version of a custom one, and ``mine@3`` its third version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONGEST_NOTE: Final = 200
 
 
 class ProfileInvalid(ValueError):
-    """What cannot be done with a profile, as a sentence, and the field that is at fault."""
+    """An operation on a profile is not possible; with the reason as a sentence, and the invalid field."""
 
     def __init__(self, sentence: str, field: str = "") -> None:
         super().__init__(sentence)
@@ -42,15 +42,15 @@ class ProfileInvalid(ValueError):
 
 
 class InUse(ProfileInvalid):
-    """A profile was to be deleted that a pool has."""
+    """The profile cannot be deleted because a pool uses it."""
 
 
 class NoPreview(ProfileInvalid):
-    """A version was to be switched on that no finished preview has shown."""
+    """The version cannot be activated because it has no finished preview."""
 
 
 def spec_of(name: str) -> Mapping[str, Any]:
-    """The profile of a name as data; raises ``ValueError`` where there is none."""
+    """Return the profile of a name as data; raises ``ValueError`` if there is none."""
     if name in PROFILES:
         return PROFILES[name]
     own, at, number = name.partition("@")
@@ -67,12 +67,13 @@ def spec_of(name: str) -> Mapping[str, Any]:
 
 
 def named(name: str) -> Decider:
-    """The profile of a name; raises ``ValueError`` where there is none, or none that this engine understands."""
+    """Return the profile of a name; raises ``ValueError`` if there is none, or none that this engine understands."""
     return profiles.named(name) if name in PROFILES else built(name, spec_of(name))
 
 
 def built(name: str, spec: Mapping[str, Any]) -> Decider:
-    """A version of an own profile; equal ones are built once. Raises ``ValueError`` as ``scheduler.profiles.load``."""
+    """Build a version of a custom profile; equal ones are built once. Raises ``ValueError`` like
+    ``scheduler.profiles.load``."""
     return _built(name, json.dumps(spec, sort_keys=True))
 
 
@@ -82,7 +83,7 @@ def _built(name: str, text: str) -> Decider:
 
 
 def last_good(name: str) -> Decider | None:
-    """The version of an own profile that was switched on last among those that this engine understands."""
+    """Return the version of a custom profile that was activated last among those that this engine understands."""
     chosen = ProfileVersion.objects.filter(profile__name=name).exclude(activated_at=None)
     for number, spec in chosen.order_by("-activated_at").values_list("number", "spec"):
         with contextlib.suppress(ValueError):
@@ -91,12 +92,12 @@ def last_good(name: str) -> Decider | None:
 
 
 def of(pools: Iterable[Seen]) -> dict[str, Decider]:
-    """The profile of each of these pools, by the pool's name."""
+    """Return the profile of each of these pools, by the pool's name."""
     return {pool.name: named(pool.profile) for pool in pools}
 
 
 def takes_turns(name: str) -> bool:
-    """Whether the stages of a pool with this profile take turns; not so for a name that nobody knows."""
+    """Whether the stages of a pool with this profile use time sharing; False for an unknown name."""
     try:
         return named(name).rotates != "none"
     except ValueError:
@@ -105,7 +106,7 @@ def takes_turns(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProfileUsers:
-    """The pools that have a profile, and those that let it think beside theirs; by name."""
+    """The pools that use a profile, and those that run it as a shadow; by name."""
 
     pools: list[str] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
@@ -115,7 +116,7 @@ class ProfileUsers:
 
 
 def users() -> Mapping[str, ProfileUsers]:
-    """Who has each profile, by the profile's name; nobody has one that is not in it."""
+    """Return the users of each profile, by its name; unused profiles are left out."""
     found: defaultdict[str, ProfileUsers] = defaultdict(ProfileUsers)
     for pool, profile, shadow in Pool.objects.order_by("name").values_list("name", "profile", "shadow_profile"):
         found[profile].pools.append(pool)
@@ -149,7 +150,7 @@ def _understood(name: str, spec: Any) -> None:
 
 @transaction.atomic
 def create(name: str, spec: Any, *, by: str, description: str = "", note: str = "") -> Profile:
-    """A new profile with its first version, which is not active yet."""
+    """Create a profile with its first version, which is not active yet."""
     row = Profile(name=name, description=description)
     _clean(row)
     check(name, spec)
@@ -161,7 +162,7 @@ def create(name: str, spec: Any, *, by: str, description: str = "", note: str = 
 
 @transaction.atomic
 def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVersion:
-    """A new version, which is not active yet."""
+    """Add a version, which is not active yet."""
     check(profile.name, spec)
     Profile.objects.select_for_update().get(pk=profile.pk)
     before = profile.versions.first()
@@ -176,19 +177,19 @@ def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
     if len(note) > LONGEST_NOTE:
         raise ProfileInvalid(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
-    _tell()
+    _announce()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
 
 
 def is_seen(version: ProfileVersion) -> bool:
-    """Whether a finished preview has shown what it does, or it has decided before."""
+    """Whether it has a finished preview, or was active before."""
     return version.activated_at is not None or (version.preview is not None and version.preview.phase == "DONE")
 
 
 @transaction.atomic
 def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
-    """Lets all pools of the profile decide by this version from the next cycle on. Raises :class:`NoPreview` where no
-    finished preview has shown what it does, unless that is wanted (``unseen``)."""
+    """Activate this version in all pools of the profile from the next cycle on. Raises :class:`NoPreview` without a
+    finished preview, unless ``unseen``."""
     if not (unseen or is_seen(version)):
         raise NoPreview(
             _("version %(number)d was not previewed; preview it, or switch it on unseen") % {"number": version.number}
@@ -199,13 +200,13 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
     Profile.objects.filter(pk=version.profile_id).update(active=version)
     after = {"active": version.number, "unseen": unseen}
     audit.record("profile.activate", version.profile, before={"active": was}, after=after)
-    _tell()
+    _announce()
     transaction.on_commit(changes.wake)
 
 
 @transaction.atomic
 def delete(profile: Profile) -> None:
-    """Deletes it with its versions; raises :class:`InUse` while a pool has it."""
+    """Delete it with its versions; raises :class:`InUse` while a pool uses it."""
     if held := users().get(profile.name):
         pools = sorted({*held.pools, *held.beside})
         raise InUse(
@@ -216,12 +217,12 @@ def delete(profile: Profile) -> None:
     told = {"description": profile.description, "spec": newest.spec if newest else None}
     audit.record("profile.delete", profile, before=told)
     profile.delete()
-    _tell()
+    _announce()
 
 
 @transaction.atomic
 def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None) -> None:
-    """Gives a pool another profile, or another one to think beside it (empty: none), from the next cycle on."""
+    """Set the profile or the shadow profile (empty: none) of a pool, from the next cycle on."""
     changed = {"profile": profile, "shadow_profile": shadow}
     wanted = {column: name for column, name in changed.items() if name is not None}
     before = audit.fields(pool, *wanted)
@@ -230,12 +231,12 @@ def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None)
     _clean(pool)
     pool.save(update_fields=list(wanted))
     audit.record("pool.profile", pool, before=before, after=wanted)
-    _tell()
+    _announce()
     transaction.on_commit(changes.wake)
 
 
 def _clean(row: Profile | Pool) -> None:
-    """Raises :class:`ProfileInvalid` for the first field that the model does not accept."""
+    """Raise :class:`ProfileInvalid` for the first field that the model does not accept."""
     try:
         row.full_clean()
     except ValidationError as error:
@@ -243,5 +244,5 @@ def _clean(row: Profile | Pool) -> None:
         raise ProfileInvalid(sentences[0], at) from None
 
 
-def _tell() -> None:
+def _announce() -> None:
     transaction.on_commit(lambda: changes.announce("profiles"))

@@ -1,1 +1,1 @@
-"""What pages and the API read: for each resource its querysets, its filters, and read models for a user."""
+"""Read models that pages and the API share: the querysets and filters of each resource, and its form for a user."""

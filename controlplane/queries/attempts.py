@@ -28,19 +28,19 @@ from controlplane.queries.refusals import Unseen
 
 
 class ReleasedDevice(Released, frozen=True, omit_defaults=False):
-    """The memory of a device that a part held: in use before it started, at most while it ran, and ``after_s`` after
-    its last process was gone; null where that was not measured.
+    """The memory of a device that a part held: in use before the part started, its maximum while the part ran, and
+    ``after_s`` seconds after the last process ended; null if not measured.
 
-    ``is_back`` tells whether it gave back what it had taken; null where that cannot be told, for others use it too.
+    ``is_back`` tells whether the memory of the part was freed; null if unknown because others use the device too.
     """
 
 
 class AttemptPart(msgspec.Struct, frozen=True):
     """The piece of an attempt on one node.
 
-    ``share`` is what its newest revision, ``spec_rev``, gives the running processes: only what differs from how it
-    started. The agent has applied the revision ``seen_rev``; ``notes`` say what of it, or of its start, could not be.
-    ``released`` tells of each accelerator whose memory is measured what the part left of it, once it ended.
+    ``share`` is the change of its resources since its start, by the newest revision ``spec_rev``. The agent has applied
+    the revision ``seen_rev``; ``notes`` say which of these settings, or of those at the start, could not be applied.
+    ``released`` tells for each accelerator with measured memory what the part left allocated when it ended.
     """
 
     rank: int
@@ -58,14 +58,14 @@ class AttemptPart(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted. ``why_here_said`` and
-    ``detail_said`` are why it ran where it did and how it ended, in clauses; empty for words of somebody's own.
+    """One try at running a stage. ``price_device_s`` is the work lost if it was evicted. ``why_here_said`` and
+    ``detail_said`` are the reason for its placement and for its end, in clauses; empty for free text.
 
-    ``expected_end_at`` is when it will probably end while it runs, ``overdue_since_at`` when it should have, where that
-    time has passed; both are null where nobody can tell.
-    ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
-    their watts; ``energy_measured_s`` is for how long that was measured (of several nodes the least), known at its end.
-    ``idle_devices`` are the accelerators that it has held for long and hardly used, by their uuids.
+    ``expected_end_at`` is when a running attempt will probably end, and ``overdue_since_at`` when it should have ended
+    if that time has passed; both are null if unknown. ``energy_j`` is the energy of its devices by kind, so far or
+    until its end, without kinds whose devices do not measure power; ``energy_measured_s`` is for how long it was
+    measured (on several nodes the shortest), known at its end. ``idle_devices`` are the uuids of the accelerators that
+    it has held for long and hardly used.
     """
 
     id: uuid.UUID
@@ -104,8 +104,8 @@ class AttemptPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A resumable point that a stage confirmed. ``took_s`` is how long saving it held up the stage, in seconds, where
-    it told; ``on_stop`` says that its attempt had been asked to stop then."""
+    """A resumable point that a stage confirmed. ``took_s`` is how long saving blocked the stage, in seconds, if it
+    reported that; ``on_stop`` tells that its attempt had been asked to stop before."""
 
     stage: str
     attempt: int
@@ -125,7 +125,7 @@ class CheckpointPage(msgspec.Struct, frozen=True):
 
 
 def of_job(job: rows.Job) -> QuerySet[Any]:
-    """The attempts of this job, each with its ``place``: one number by which they are in order."""
+    """The attempts of this job, annotated with ``place``: one number that orders them by stage and attempt."""
     place = F("stage__index") * Value(2**32, BigIntegerField()) + F("number")
     attempts = rows.Attempt.objects.filter(stage__job=job).select_related("stage")
     return attempts.annotate(place=ExpressionWrapper(place, BigIntegerField()))
@@ -165,7 +165,7 @@ def found(user: User, name: uuid.UUID) -> rows.Attempt:
 
 
 def newest_energy(parts: list[uuid.UUID]) -> dict[uuid.UUID, dict[str, float]]:
-    """What the devices of each of these parts drew, as of its newest measurement."""
+    """The energy of the devices of each of these parts in joules by kind, as of its newest measurement."""
     if not parts:
         return {}
     with connection.cursor() as cursor:
@@ -175,22 +175,23 @@ def newest_energy(parts: list[uuid.UUID]) -> dict[uuid.UUID, dict[str, float]]:
                    ORDER BY at DESC LIMIT 1) s WHERE s.energy_j IS NOT NULL""",
             [parts, timezone.now() - FRESH],
         )
-        return {part: parsed(told) for part, told in cursor.fetchall()}
+        return {part: parsed(energy) for part, energy in cursor.fetchall()}
 
 
 def _energy(
     claims: list[rows.Claim], parts: list[rows.Part], live: Mapping[uuid.UUID, dict[str, float]]
 ) -> tuple[dict[str, float], float | None]:
-    """What the parts of an attempt drew; a kind that one of them holds and does not tell is left out."""
+    """The energy of the parts of an attempt, without kinds that one of them holds but does not measure, and the seconds
+    for which it was measured."""
     held: dict[uuid.UUID, set[str]] = defaultdict(set)
     for claim in claims:
         held[claim.part_id].add(claim.device.kind)
-    told = {
+    by_part = {
         part.id: part.exit.get("energy_j", {}) if part.exit is not None else live.get(part.id, {}) for part in parts
     }
-    kinds = {kind for found in told.values() for kind in found}
-    whole = {kind for kind in kinds if all(kind in told[part.id] for part in parts if kind in held[part.id])}
-    drawn = {kind: round(sum(found.get(kind, 0.0) for found in told.values()), 1) for kind in sorted(whole)}
+    kinds = {kind for found in by_part.values() for kind in found}
+    whole = {kind for kind in kinds if all(kind in by_part[part.id] for part in parts if kind in held[part.id])}
+    drawn = {kind: round(sum(found.get(kind, 0.0) for found in by_part.values()), 1) for kind in sorted(whole)}
     if not drawn or any(part.exit is None for part in parts):
         return drawn, None
     return drawn, min((part.exit or {}).get("energy_measured_s", 0.0) for part in parts)

@@ -57,7 +57,7 @@ class Sign(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a code is told. ``detail`` stands where nobody gave a reason of their own; it may be empty."""
+    """Level, title, detail and action of a code. ``detail`` is used if there is no specific reason; it may be empty."""
 
     level: str
     title: str
@@ -120,7 +120,7 @@ FORMS: Final[Mapping[str, Form]] = {
         _("it was placed more than {span} ago and does not run yet"),
         _("Look at the job"),
     ),
-    # What no passage of time will start; the cure is that of its reason.
+    # The stage cannot start without somebody's action; the detail is the action for its reason.
     "NeverStarts": Form(
         "critical",
         _("{stage} of #{job} will never start as things are"),
@@ -140,7 +140,7 @@ FORMS: Final[Mapping[str, Form]] = {
         _("See why"),
     ),
 }
-# The reasons that only a deed ends, each with the deed.
+# Wait reasons that end only by somebody's action, each with that action.
 CURES: Final[Mapping[str, str]] = {
     "DependencyNeverSatisfied": _("cancel it, or submit it again with the stage that it needs"),
     "InvalidSpec": _("submit it again, corrected"),
@@ -160,7 +160,7 @@ _LEVELS: Final = ("critical", "warning", "note")
 
 @dataclass(slots=True)
 class _Signs:
-    """Some signs, and how many more of their kind there are."""
+    """Signs of one source, and how many more there are than listed."""
 
     signs: list[Sign]
     more: int = 0
@@ -168,7 +168,8 @@ class _Signs:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device as this user may see it: ``state`` is the map's, ``job`` the holder's number or None."""
+    """A device as this user may see it: ``state`` is that of the device map, ``job`` the number of the holder's job or
+    None."""
 
     row: fleet.Device
     state: str
@@ -176,7 +177,7 @@ class HeldDevice:
 
 
 def attention(nodes: list[fleet.Node], devices: Iterable[HeldDevice], user: User) -> tuple[list[Sign], int]:
-    """What needs somebody, the worst first, and how many such things there are, shown or not."""
+    """Return the signs to show, most urgent first, and how many there are in total."""
     of_alarms, of_windows, of_stages = _of_alarms(user), _of_windows(), _of_stages(user)
     signs = [
         *of_alarms.signs,
@@ -190,7 +191,7 @@ def attention(nodes: list[fleet.Node], devices: Iterable[HeldDevice], user: User
 
 
 def _sign(code: str, href: str, params: Mapping[str, Any], reason: str = "") -> Sign:
-    """The sign with this code; ``reason`` is somebody's own words and stays as it is."""
+    """Make the sign with this code; ``reason`` is a specific or free text and replaces the detail of the code."""
     form = FORMS[code]
     shown = dict(params)
     if "span_s" in params and not (get_language() or "en").startswith("en"):
@@ -232,7 +233,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def _of_alarms(user: User) -> _Signs:
-    """What was set aside: of nodes and pools for everybody, the rest, which may name any job, needs a permission."""
+    """Signs of alarms: those of nodes and pools for everybody, the others, which may name any job, by permission."""
     everybodys: tuple[str, ...] = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
     kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else everybodys
     found = fleet.Alarm.objects.filter(kind__in=kinds)
@@ -245,7 +246,7 @@ def _of_alarms(user: User) -> _Signs:
 
 
 def _of_windows() -> _Signs:
-    """The next maintenance windows."""
+    """Signs of current and upcoming maintenance windows."""
     now = timezone.now()
     windows = maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)
     signs = list(_window_signs(windows[:MOST_WINDOWS], now))
@@ -293,33 +294,33 @@ def _of_stages(user: User) -> _Signs:
     stages = rows.Stage.objects.filter(mine).select_related("job")
     found = _Signs([])
 
-    def few(chosen: QuerySet[rows.Stage], most: int, told: Callable[[rows.Stage], Sign]) -> None:
-        shown = [told(stage) for stage in chosen[:most]]
+    def add_signs(chosen: QuerySet[rows.Stage], most: int, make: Callable[[rows.Stage], Sign]) -> None:
+        shown = [make(stage) for stage in chosen[:most]]
         found.signs += shown
         found.more += chosen.count() - most if len(shown) == most else 0
 
     slow = stages.filter(state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR)
-    few(slow.order_by("job__number"), MOST_SLOW, lambda stage: _of_stage("SlowStart", stage, STARTING_FOR))
+    add_signs(slow.order_by("job__number"), MOST_SLOW, lambda stage: _of_stage("SlowStart", stage, STARTING_FOR))
     any_of = Q(*(Q(reasons__contains=[{"code": code}]) for code in CURES), _connector=Q.OR)
     stuck = stages.filter(any_of, state="PENDING")
-    few(stuck.order_by("-job__priority", "job__number", "index"), MOST_STUCK, _stuck)
+    add_signs(stuck.order_by("-job__priority", "job__number", "index"), MOST_STUCK, _never_starts)
     held = stages.filter(state="HELD", state_at__lt=now - HELD_FOR)
-    few(held.order_by("state_at", "job__number"), MOST_SLOW, lambda stage: _held(stage, now))
+    add_signs(held.order_by("state_at", "job__number"), MOST_SLOW, lambda stage: _held(stage, now))
     waiting = stages.filter(state="PENDING", eligible_at__lt=now - BLOCKED_FOR)
     head = waiting.order_by("-job__priority", "eligible_at").first()
-    if head is not None and not _cured(head):
+    if head is not None and not _needs_action(head):
         found.signs.append(_of_stage("LongWait", head, BLOCKED_FOR, head.reasons[0] if head.reasons else None))
     return found
 
 
-def _cured(stage: rows.Stage) -> Mapping[str, Any] | None:
-    """The reason of a waiting stage that only a deed ends, be it behind others that pass; None where there is none."""
+def _needs_action(stage: rows.Stage) -> Mapping[str, Any] | None:
+    """Return the first reason of a waiting stage that ends only by somebody's action, or None."""
     return next((reason for reason in stage.reasons if reason["code"] in CURES), None)
 
 
-def _stuck(stage: rows.Stage) -> Sign:
-    """A stage that only a deed can start: why, and which deed."""
-    reason = _cured(stage)
+def _never_starts(stage: rows.Stage) -> Sign:
+    """The sign of a stage that cannot start without somebody's action: the reason and the action."""
+    reason = _needs_action(stage)
     assert reason is not None, "it was chosen by this reason"
     params = {"stage": stage.name, "job": stage.job.number, "reason": reason["code"]}
     why = f"{reason_text(reason)} – {gettext(CURES[reason['code']])}"

@@ -19,8 +19,8 @@ from controlplane.queries.refusals import Unanswerable
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """A change. ``via`` is api, cli, page, admin or system; ``credential`` tells which token or session was used, and
-    ``before`` and ``after`` hold what changed, with secrets masked and long values cut."""
+    """A change. ``via`` is api, cli, page, admin or system; ``credential`` names the token or session that was used.
+    ``before`` and ``after`` hold the changed values; secrets are masked and long values cut."""
 
     id: int
     at: datetime
@@ -38,7 +38,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class AuditFilter(django_filters.FilterSet):
-    """What the changes may be narrowed by."""
+    """Filters of audit entries."""
 
     actor = django_filters.CharFilter(help_text="Name of who made the change.")
     via = django_filters.CharFilter(help_text="api, cli, page, admin or system.")

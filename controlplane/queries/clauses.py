@@ -1,4 +1,4 @@
-"""Sentences as programs read them: clauses with codes and values."""
+"""Sentences in machine-readable form: clauses with codes and values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """A part of a sentence: a stable code, and the values that it shows. What measures something tells its unit by its
-    name (``_s``, ``_bytes``); a value that somebody else has said is an object with its own ``text`` and ``said``."""
+    """A part of a sentence: a stable code, and the values in it. The name of a measured value tells its unit (``_s``,
+    ``_bytes``); a value that is itself a sentence is an object with its own ``text`` and ``said``."""
 
     code: str
     params: dict[str, Any]
 
 
 def clauses(said: Any) -> list[Clause]:
-    """Clauses as rows keep them; none of a row that is older than they are."""
+    """Decode stored clauses; empty for rows from before clauses were stored."""
     return msgspec.convert(said or [], list[Clause])

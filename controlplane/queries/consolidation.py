@@ -1,6 +1,6 @@
-"""Consolidation: which moves would make room for a stage that fits nowhere, and at what price. It is only advice.
+"""Consolidation: moves of running stages that would make room for a stage that fits nowhere, with their price.
 
-The moves are made when a person follows the advice.
+Advice only: a move is made when a person accepts it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ConsolidationMove(msgspec.Struct, frozen=True):
 
 
 class ConsolidationAdvice(msgspec.Struct, frozen=True):
-    """With all of ``moves`` the stage would start on ``nodes``.
+    """Moves that together would let the stage start on ``nodes``.
 
-    ``price`` is what they lose, ``gain`` what it wins by not waiting for ``wait_s``, both in weighted device-seconds;
-    ``worth`` tells that the gain is larger.
+    ``price`` is the work that they lose, ``gain`` what the stage gains by not waiting ``wait_s``, both in weighted
+    device-seconds; ``worth`` tells that the gain is larger.
     """
 
     id: str
@@ -42,7 +42,7 @@ class ConsolidationAdvice(msgspec.Struct, frozen=True):
 
 
 class Consolidation(msgspec.Struct, frozen=True):
-    """All advice, in the order of the queue. ``too_large``: too many stages wait to think of any now."""
+    """All advice, in queue order. ``too_large`` tells that too many stages wait to compute any."""
 
     evaluated_at: datetime
     too_large: bool
@@ -50,14 +50,14 @@ class Consolidation(msgspec.Struct, frozen=True):
 
 
 def advised(user: User) -> Consolidation:
-    """All advice now, in the order of the queue."""
+    """Compute the present advice, in queue order."""
     found = consolidation.thought(user)
     at = datetime.fromtimestamp(found.at, UTC)
     return Consolidation(at, found.too_large, [shown(one, found) for one in found.advice])
 
 
 def shown(one: MoveAdvice, found: Thought) -> ConsolidationAdvice:
-    """This advice with the names of stages and nodes."""
+    """Return this advice with the names of stages and nodes."""
 
     def named(nodes: tuple[str, ...]) -> list[str]:
         return [found.nodes.get(node, "?") for node in nodes]

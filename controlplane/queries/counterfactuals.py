@@ -1,4 +1,4 @@
-"""Counterfactuals: which changes would let a waiting job start; the engine has tried every answer."""
+"""Counterfactuals: changes that would let a waiting job start, each verified by a planning cycle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduler.core.explain.counterfactual import Counterfactual, Counterfactual
 
 
 class OneChange(msgspec.Struct, frozen=True):
-    """One thing made otherwise. ``who`` can make it: user, lead or admin."""
+    """One change of the stage or the cluster. ``who`` can make it: user, lead or admin."""
 
     kind: str
     text: str
@@ -27,9 +27,10 @@ class OneChange(msgspec.Struct, frozen=True):
 
 
 class CounterfactualAnswer(msgspec.Struct, frozen=True):
-    """With all of ``changes`` the stage starts *now*, or *after* those in ``preempts`` have made room.
+    """With all of ``changes`` the stage starts *now*, or *after* the stages in ``preempts`` were stopped.
 
-    ``instead_of`` would not start now then, though they do otherwise. ``allowed`` tells whether you may make them.
+    The stages in ``instead_of`` start now without the changes but not with them. ``allowed`` tells whether you may make
+    them.
     """
 
     starts: str
@@ -40,7 +41,7 @@ class CounterfactualAnswer(msgspec.Struct, frozen=True):
 
 
 class StageCounterfactuals(msgspec.Struct, frozen=True):
-    """The answers for one stage. ``cut`` tells that there was more to try."""
+    """The counterfactuals of one stage. ``cut`` tells that not all candidates were tried."""
 
     stage: str
     id: str
@@ -50,7 +51,8 @@ class StageCounterfactuals(msgspec.Struct, frozen=True):
 
 
 class JobCounterfactuals(msgspec.Struct, frozen=True):
-    """The answers for the job's first waiting stages. ``too_large``: too many stages wait to try anything now."""
+    """The counterfactuals of the job's first waiting stages. ``too_large`` tells that too many stages wait to try
+    any."""
 
     number: int
     evaluated_at: datetime
@@ -59,9 +61,9 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
 
 
 def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
-    """Changes with which the waiting stages of this job would start, as this user may be told of them."""
+    """Compute changes with which the waiting stages of this job would start, as far as this user may see them."""
     tried = counterfactuals.tried(job, user)
-    refused, may = _refused_pools(job), _powers(user, job)
+    refused, may = _refused_pools(job), _roles(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
     stages = [
         _stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
@@ -77,7 +79,7 @@ def _stage(
     may: set[str],
     refused: set[str],
 ) -> StageCounterfactuals:
-    # The engine knows nothing of who may use which pool: what it found in others is left out.
+    # The engine does not know who may use which pool, so answers with other pools are left out.
     allowed = [one for one in findings.answers if not any(_is_in(change, refused) for change in one.changes)]
     answers = [_answer(one, names, may) for one in allowed]
     return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
@@ -107,8 +109,8 @@ def _change(change: CounterfactualChange) -> OneChange:
     return OneChange(change.kind, change.text, change.who, dict(change.params))
 
 
-def _powers(user: User, job: rows.Job) -> set[str]:
-    """Whose changes this user may make for the job."""
+def _roles(user: User, job: rows.Job) -> set[str]:
+    """Return which of user, lead and admin this user is for the job."""
     if permissions.may(user, Permit.OPERATE_NODES):
         return {"user", "lead", "admin"}
     may = {"user"} if permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id) else set()

@@ -1,4 +1,4 @@
-"""Cursor pagination: each page begins after the end of the last one, whatever was added or removed meanwhile."""
+"""Cursor pagination: each page begins after the last row of the previous one, even if rows were added or removed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 def page_of(rows: QuerySet[M], order: str, path: str, params: Mapping[str, str]) -> tuple[list[M], dict[str, Any]]:
-    """One page of ``rows`` and the links to its neighbours, ``{"next": ..., "previous": ...}``.
+    """Return one page of ``rows`` and the links to its neighbours, ``{"next": ..., "previous": ...}``.
 
-    ``order`` is a unique and indexed key, with a minus where the largest comes first; ``params`` may have ``limit`` and
-    ``cursor``, and all of them go on in the links to ``path``. Raises :class:`Unanswerable` for what cannot be.
+    ``order`` is a unique and indexed key, with a minus for descending order. ``params`` may have ``limit`` and
+    ``cursor``; all of them are repeated in the links to ``path``. Raises :class:`Unanswerable` for invalid ones.
     """
     key, descending, limit = order.lstrip("-"), order.startswith("-"), _limit(params.get("limit", ""))
     cursor = read_cursor(params.get("cursor", ""), key_field(rows, key))
@@ -72,14 +72,14 @@ def _limit(text: str) -> int:
 
 
 def key_field(rows: QuerySet[M], key: str) -> Any:
-    """The field whose values a cursor of these rows holds: a column, one that the database makes, or an annotation."""
+    """The field of the values in a cursor: a column, a generated one, or an annotation."""
     annotation = rows.query.annotations.get(key)
     field: Any = annotation if annotation is not None else rows.model._meta.get_field(key)
     return getattr(field, "output_field", field)
 
 
 def read_cursor(text: str, field: Any) -> Cursor | None:
-    """What a cursor says. One that was made for another key, or by somebody else, is refused."""
+    """Decode a cursor. One of another key, or a forged one, is refused."""
     if not text:
         return None
     kind = int if isinstance(field, IntegerField) else str

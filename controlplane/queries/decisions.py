@@ -36,12 +36,12 @@ from scheduler.core.model.sentences import said
 from scheduler.decisions import code, difference, log
 from scheduler.decisions.log import Record
 
-# Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
+# Planning a larger world again would block a web process for too long; the command line has no such limit.
 MOST_SHOWN = 500
 
 
 class ShadowOutcome(msgspec.Struct, frozen=True):
-    """What the pools' shadow profiles would have done in this cycle."""
+    """The outcome of the pools' shadow profiles in this cycle."""
 
     profile: str
     duration_ms: float
@@ -50,10 +50,10 @@ class ShadowOutcome(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One cycle whose outcome was news. Stages of jobs that you may not see are not named.
+    """One cycle with a changed outcome. Stages of jobs that you may not see are not named.
 
-    What is told of a stage has why in words as ``why`` and in clauses as ``why_said``.
-    ``waits`` counts the primary reasons of those that wait; ``head`` is the first of the queue among them.
+    Entries of stages have the reason as text in ``why`` and in clauses in ``why_said``. ``waits`` counts the primary
+    reasons of waiting stages; ``head`` is the first of these in the queue.
     """
 
     id: int
@@ -73,7 +73,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class DecisionWait(msgspec.Struct, frozen=True):
-    """A stage that waited, with all its reasons in order of precedence and the nodes left after each filter."""
+    """A stage that waited, with all its reasons in order of precedence and the number of nodes left after each
+    filter."""
 
     stage: str
     reasons: list[WaitReason]
@@ -83,7 +84,7 @@ class DecisionWait(msgspec.Struct, frozen=True):
 
 
 class DecisionStart(msgspec.Struct, frozen=True):
-    """A stage that the plan started, where, and how long it was predicted to run there; ``why_said`` is why in
+    """A stage that the plan started, its devices, and its predicted run time there; ``why_said`` is the reason in
     clauses."""
 
     stage: str
@@ -95,11 +96,11 @@ class DecisionStart(msgspec.Struct, frozen=True):
 
 
 class DecisionDetail(msgspec.Struct, frozen=True):
-    """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
-    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
-    ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
-    ``cut`` those that are asked for and come after these: ask with ``after``. Where many wait, ``waits`` are those who
-    were told in this cycle why they do; ``decision.waits`` counts all."""
+    """A decision with its whole plan. ``recorded`` is false if the log no longer has its inputs: the plan is empty.
+    ``profiles`` names the profile of each pool, and ``specs`` holds each of them as data. ``reproducible`` tells that
+    this server runs the version of the engine that made the decision. ``hidden`` counts stages that you may not see;
+    ``cut`` those after the last one here: ask with ``after``. If many wait, ``waits`` has those whose reasons were made
+    in this cycle; ``decision.waits`` counts all."""
 
     decision: Decision
     recorded: bool
@@ -115,12 +116,13 @@ class DecisionDetail(msgspec.Struct, frozen=True):
 
 
 class TooLarge(Unanswerable):
-    """So many stages waited that no server thinks of them once more."""
+    """Too many stages waited to plan the cycle again on a server."""
 
 
 class DecisionDifference(msgspec.Struct, frozen=True):
-    """The same world under another profile: only_active and only_other start under one of the two, elsewhere under
-    both but on other devices; spared and evicted are stopped by one of the two."""
+    """The difference to the plan of another profile for the same world: ``only_active`` and ``only_other`` start under
+    one of the two, ``elsewhere`` under both but on other devices; ``spared`` and ``evicted`` are stopped by one of the
+    two."""
 
     profile: str
     differs: bool
@@ -131,7 +133,7 @@ DID = {"start": "started", "evict": "evicted", "skip": "skipped"}
 
 
 class DecisionFilter(UserFilterSet):
-    """What a list of decisions may be narrowed by."""
+    """Filters of decisions."""
 
     did = django_filters.CharFilter(
         method="that_did",
@@ -163,12 +165,12 @@ class DecisionFilter(UserFilterSet):
 
 
 def decisions() -> QuerySet[rows.Decision]:
-    """All decisions, with what shadows would have done."""
+    """All decisions, with the outcome of shadow profiles."""
     return rows.Decision.objects.select_related("shadow")
 
 
 def shown(found: Iterable[rows.Decision], user: User) -> list[Decision]:
-    """These decisions as this user may be told of them."""
+    """These decisions as this user may see them."""
     found = list(found)
     hidden = names.hidden(" ".join(map(_named, found)).encode(), user)
     return [_shown(each, hidden) for each in found]
@@ -180,7 +182,7 @@ def page(user: User, params: Mapping[str, str]) -> Representation:
 
 
 def one(user: User, number: int, code: str = "", after: int = 0) -> DecisionDetail:
-    """A decision with its whole plan, as far as the log still holds it; of those that waited, some at a time."""
+    """Return a decision with its whole plan, as far as the log still has it, and a page of its waiting stages."""
     if after < 0:
         raise Unanswerable(_("after must be 0 or more"))
     row = found(number)
@@ -203,7 +205,7 @@ def one(user: User, number: int, code: str = "", after: int = 0) -> DecisionDeta
 
 
 def under(user: User, number: int, profile: str) -> DecisionDifference:
-    """What another profile would have decided on what was known then."""
+    """Plan the cycle of a decision with another profile and return the difference."""
     found(number)
     try:
         profiles.named(profile)
@@ -217,16 +219,17 @@ def under(user: User, number: int, profile: str) -> DecisionDifference:
         detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
         raise TooLarge(detail.format(count=tried.waiting, number=number))
     words = tried.difference
-    return DecisionDifference(profile, tried.differs, _differing(words, names.hidden(str(words).encode(), user)))
+    return DecisionDifference(profile, tried.differs, _shown_difference(words, names.hidden(str(words).encode(), user)))
 
 
 def record_of(number: int) -> bytes:
-    """All that is needed to decide once more, as a segment of one record; it names every project's stages."""
+    """Return the inputs of a decision as a log segment of one record, enough to replay it; it names stages of all
+    projects."""
     found(number)
     record = log.find(settings.DECISIONS, number)
     if record is None:
         raise Unseen(_("record of decision {number}").format(number=number))
-    return log.alone(record)
+    return log.single_record_segment(record)
 
 
 def found(number: int) -> rows.Decision:
@@ -238,7 +241,7 @@ def found(number: int) -> rows.Decision:
 
 
 def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> QuerySet[rows.Decision]:
-    """Those of the decisions that name the job; none where it may not be seen."""
+    """Return the decisions that name the job; none if the user may not see it."""
     if not rows.Job.objects.filter(permissions.visible_jobs(user), number=number).exists():
         return decisions.none()
     name = f'%"#{number}/%'
@@ -248,19 +251,19 @@ def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> Quer
 
 
 def _named(decision: rows.Decision) -> str:
-    """A text with the names of all stages that the row names."""
+    """A text with the names of all stages in the row."""
     shadow = getattr(decision, "shadow", None)
     difference = shadow.difference if shadow else ""
     return f"{decision.started} {decision.evicted} {decision.skipped} {decision.head} {difference}"
 
 
 def _entry(stored: dict[str, Any], hidden: Container[int]) -> dict[str, Any]:
-    """What is told of a stage: of one that may not be seen no sentence, for it would tell what it is."""
+    """An entry of a stage as shown; of a hidden stage without sentences, because these describe it."""
     known = not names.is_hidden(stored.get("stage"), hidden)
     return {key: value for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
 
 
-def _differing(found: dict[str, Any], hidden: Container[int]) -> dict[str, Any]:
+def _shown_difference(found: dict[str, Any], hidden: Container[int]) -> dict[str, Any]:
     return {
         name: [_entry(each, hidden) for each in value] if isinstance(value, list) else value
         for name, value in found.items()
@@ -279,12 +282,14 @@ def _shown(decision: rows.Decision, hidden: Container[int]) -> Decision:
         started=[_entry(each, hidden) for each in decision.started],
         evicted=[_entry(each, hidden) for each in decision.evicted],
         skipped=decision.skipped,
-        # The commonest first: jsonb would put the shortest names first.
+        # By frequency, because jsonb sorts keys by length.
         waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
         head=_entry(decision.head, hidden) if decision.head else {},
         replanned=decision.replanned,
         replanned_said=clauses(decision.replanned_said),
-        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _differing(shadow.difference, hidden))
+        shadow=ShadowOutcome(
+            shadow.profile, shadow.duration_ms, shadow.differs, _shown_difference(shadow.difference, hidden)
+        )
         if shadow
         else None,
     )

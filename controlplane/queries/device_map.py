@@ -1,8 +1,7 @@
 """The devices of the cluster as a map of node x device: one byte each for its load, or why the load is unknown.
 
-Everybody who is signed in sees which devices exist and how busy they are, so this is read once for all; who holds a
-device is read for each audience. Devices of a kind and model form one facet, because nodes have different numbers of
-them.
+Every signed-in user sees all devices and their load, so these are read once for all users; the holders are read per
+audience. Devices of one kind and model form a facet, because nodes have different numbers of them.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from controlplane.natural import natural_key
 from controlplane.queries.overview import state_of
 from scheduler.core.model.lifecycle import NodeState
 
-# A byte up to 100 is a utilisation in percent; these say why there is none, and the last that there is no device.
+# A byte up to 100 is a utilisation in percent; higher ones tell why there is none, the last that there is no device.
 MARKS: Final = {"free": 201, "idle": 202, "bad": 203, "na": 204, "drain": 205}
 NO_DEVICE: Final = 255
-# In place of a job's number: nobody, and somebody whose job this reader may not see.
+# Values used instead of a job's number: no holder, and a holder whose job the reader may not see.
 NOBODY, ANOTHER = 0, -1
-# Older measurements say nothing of now.
+# Older measurements do not describe the present load.
 FRESH: Final = timedelta(seconds=60)
 _COLUMNS: Final = "d.node_id, d.id, d.kind, d.model, d.index, d.claimed_milli, d.capacity_milli, d.health, d.simulated"
 _DEVICES: Final = f"SELECT {_COLUMNS}, NULL FROM fleet_device d WHERE d.present"
@@ -47,7 +46,7 @@ _natural = lru_cache(maxsize=20_000)(natural_key)
 
 
 class SeenDevice(msgspec.Struct, frozen=True):
-    """A device as everybody sees it; ``state`` is that of the overview's map."""
+    """A device as every user sees it; ``state`` is that of the overview's map."""
 
     node: str
     id: uuid.UUID
@@ -72,7 +71,7 @@ class Facet:
     devices: list[SeenDevice]
 
     def places(self) -> list[int]:
-        """Where each device lies, row by row."""
+        """Return the cell index of each device, row by row."""
         rows = {name: row for row, name in enumerate(self.names)}
         return [rows[device.node] * self.columns + device.index for device in self.devices]
 
@@ -80,7 +79,8 @@ class Facet:
 def seen(
     nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, is_measured: bool = True
 ) -> list[SeenDevice]:
-    """Every present device of these nodes, each given by id, name and state; with its newest measurement if wanted."""
+    """Return the present devices of these nodes, each given by id, name and state; with their newest measurements if
+    wanted."""
     known = {node_id: (name, NodeState(state)) for node_id, name, state in nodes}
     with connection.cursor() as cursor:
         if is_measured:
@@ -112,7 +112,7 @@ def facets(devices: Iterable[SeenDevice]) -> list[Facet]:
 
 
 def mark_of(device: SeenDevice) -> str:
-    """Why a cell shows no utilisation; empty where it does."""
+    """The reason why a cell shows no utilisation; empty if it shows one."""
     match device.state:
         case "draining":
             return "" if device.milli and device.u is not None else "drain"
@@ -128,7 +128,7 @@ def mark_of(device: SeenDevice) -> str:
 
 
 def levels(facet: Facet) -> str:
-    """A byte for each cell, in base64."""
+    """Return a byte for each cell, in base64."""
     cells = bytearray([NO_DEVICE]) * (len(facet.names) * facet.columns)
     for place, device in zip(facet.places(), facet.devices, strict=True):
         mark = mark_of(device)
@@ -137,7 +137,7 @@ def levels(facet: Facet) -> str:
 
 
 def shares(facet: Facet) -> str:
-    """How many percent of each device are claimed, a byte each, in base64."""
+    """Return the claimed percentage of each device, a byte each, in base64."""
     cells = bytearray(len(facet.names) * facet.columns)
     for place, device in zip(facet.places(), facet.devices, strict=True):
         cells[place] = min(100, round(100 * device.milli / device.capacity)) if device.capacity else 0
@@ -145,7 +145,8 @@ def shares(facet: Facet) -> str:
 
 
 def holders(user: User) -> tuple[dict[uuid.UUID, int], dict[int, str]]:
-    """Which job holds most of each device, by device; and the projects of these jobs, as far as the user sees them."""
+    """Return the job that holds most of each device, and the projects of these jobs, as far as the user may see
+    them."""
     sees = permissions.sight(user)
     job = "part__attempt__stage__job__"
     columns = ("device_id", "milli", f"{job}number", f"{job}user_id", f"{job}project_id", f"{job}project__name")
@@ -165,7 +166,7 @@ def holders(user: User) -> tuple[dict[uuid.UUID, int], dict[int, str]]:
 
 
 def held_by(facet: Facet, held: dict[uuid.UUID, int]) -> str:
-    """The number of the job that holds each cell, four bytes each, little-endian, in base64."""
+    """Return the number of the job that holds each cell, four bytes each, little-endian, in base64."""
     cells = array("i", [NOBODY]) * (len(facet.names) * facet.columns)
     for place, device in zip(facet.places(), facet.devices, strict=True):
         cells[place] = held.get(device.id, NOBODY)

@@ -1,4 +1,4 @@
-"""Devices with their holders and newest measurements. Everybody who is signed in sees all devices."""
+"""Devices with their holders and newest measurements. Every signed-in user sees all devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from controlplane.queries.refusals import Unseen
 from scheduler.core.model.lifecycle import Health
 from scheduler.core.model.types import Mode
 
-# What was measured longer ago says nothing about now.
+# Older measurements do not describe the present.
 FRESH = timedelta(seconds=60)
 
 
@@ -40,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A partition that a device has: its profile, its first slot where the driver tells it, and its own uuid."""
+    """A partition of a device: its profile, its first slot if the driver tells it, and its own uuid."""
 
     profile: str
     slot: int | None
@@ -49,9 +49,9 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Division(msgspec.Struct, frozen=True):
-    """How a device is divided. ``profiles`` says how many of each an empty one could have; ``makes`` tells that its
-    agent makes and removes partitions for stages, where the pool allows that (``repartition``), and ``whole`` that it
-    can be given undivided then too."""
+    """How a device is partitioned. ``profiles`` tells how many of each profile an empty one can have; ``makes`` that
+    its agent creates and removes partitions for stages, if the pool allows that (``repartition``), and ``whole`` that
+    it can then also be assigned unpartitioned."""
 
     mode: str
     profiles: dict[str, int]
@@ -61,7 +61,7 @@ class Division(msgspec.Struct, frozen=True):
 
 
 class OpenClaim(msgspec.Struct, frozen=True):
-    """A share that is held now, or a ``partition`` from its first ``slot`` on. ``job`` and ``stage`` are null where you
+    """A share that is held now, or a ``partition`` from its first ``slot`` on. ``job`` and ``stage`` are null if you
     may not see the job."""
 
     job: int | None
@@ -75,8 +75,9 @@ class OpenClaim(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One schedulable unit of a node. ``sharing`` tells what holds who shares it to their memory: ``hard`` (hardware,
-    for partitions), ``soft`` (the agent ends who uses too much) or ``none``; empty where that was not told."""
+    """One schedulable unit of a node. ``sharing`` tells how memory limits of stages that share it are enforced:
+    ``hard`` (by hardware, for partitions), ``soft`` (the agent ends stages that exceed theirs) or ``none``; empty if
+    unknown."""
 
     uuid: str
     node: str
@@ -112,7 +113,7 @@ def newest_samples(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Sample]:
 
 
 def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[OpenClaim]]:
-    """What holds these devices now; whose jobs this user may not see are counted without a name."""
+    """The open claims on these devices; claims of jobs that this user may not see have no names."""
     held: dict[uuid.UUID, list[OpenClaim]] = defaultdict(list)
     claims = Claim.objects.filter(device__in=list(ids), closed_at=None)
     seen = set(
@@ -144,11 +145,11 @@ def _division(stored: Mapping[str, Any] | None) -> Division | None:
     if stored is None:
         return None
     try:
-        told = msgspec.convert(stored, protocol.Division)
+        division = msgspec.convert(stored, protocol.Division)
     except msgspec.ValidationError:
-        return None  # from before there were bounds; its node is set aside, and says so
-    made = [Partition(one.profile, one.start, one.size, one.uuid) for one in told.made]
-    return Division(told.mode, told.profiles, made, told.makes, told.whole)
+        return None  # from before values were bounded; its node has an alarm
+    made = [Partition(one.profile, one.start, one.size, one.uuid) for one in division.made]
+    return Division(division.mode, division.profiles, made, division.makes, division.whole)
 
 
 def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
@@ -196,7 +197,7 @@ def found(name: str) -> rows.Device:
 
 
 class DeviceFilter(django_filters.FilterSet):
-    """What a list of devices may be narrowed by."""
+    """Filters of devices."""
 
     kind = django_filters.CharFilter(help_text="cpu, gpu, npu, ...")
     node = django_filters.CharFilter("node__name", help_text="Name of a node.")

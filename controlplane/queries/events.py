@@ -1,4 +1,4 @@
-"""What happened to jobs that the user may see."""
+"""Events of jobs that the user may see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.queries.clauses import Clause, clauses
 
 
 class JobEvent(msgspec.Struct, frozen=True):
-    """Something that happened to a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
+    """An event of a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
 
     job: int
     seq: int
@@ -33,7 +33,7 @@ class JobEvent(msgspec.Struct, frozen=True):
 
 
 class JobHistory(msgspec.Struct, frozen=True):
-    """One page of a job's history, oldest first unless asked otherwise."""
+    """One page of a job's events, oldest first by default."""
 
     results: list[JobEvent]
     next: str | None
@@ -54,7 +54,7 @@ def shown(events: Iterable[rows.Event], user: User) -> list[JobEvent]:
 
 
 class EventFilter(django_filters.FilterSet):
-    """What events may be narrowed by."""
+    """Filters of events."""
 
     kind = django_filters.CharFilter(help_text="Such as submitted, placed or completed.")
     project = django_filters.CharFilter(method="of_project", help_text="Name of a project.")
@@ -65,7 +65,7 @@ class EventFilter(django_filters.FilterSet):
 
 
 def visible(user: User) -> QuerySet[rows.Event]:
-    """The events of jobs that this user may see, so asked that the index of events by project serves."""
+    """The events of jobs that this user may see, as a query that uses the index of events by project."""
     if permissions.may(user, Permit.SEE_JOBS):
         return rows.Event.objects.all()
     projects = permissions.joined(user)

@@ -1,4 +1,4 @@
-"""When running stages will probably end, and since when overdue ones should have ended."""
+"""The expected end of running stages, and since when overdue ones should have ended."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from controlplane.jobs.models import Attempt
 from scheduler.core.model.lifecycle import State
 
-# Below this share of its work a stage's own progress says little of how long it takes; the engine has the same bound.
+# Progress below this share of the work does not predict the run time; the engine has the same bound.
 TELLING_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnd:
-    """``expected_at`` is always ahead; where that time has passed, there is ``overdue_since_at`` instead. Both are None
-    where nobody can tell."""
+    """``expected_at`` is always in the future; if that time has passed, ``overdue_since_at`` is set instead. Both are
+    None if unknown."""
 
     expected_at: datetime | None = None
     overdue_since_at: datetime | None = None
@@ -25,9 +25,9 @@ class ExpectedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """What is known of an attempt that may run: its stage's state, progress and time limit, and its own estimate.
+    """The inputs of the expected end of an attempt: its stage's state, progress and time limit, and its own estimate.
 
-    ``is_ending`` tells that it was told to stop, or has ended.
+    ``is_ending`` tells that it was asked to stop, or has ended.
     """
 
     state: str
@@ -40,7 +40,7 @@ class Going:
 
 
 def going(attempt: Attempt) -> Going:
-    """What is known of this attempt, whose stage must be loaded."""
+    """Read these inputs of an attempt, whose stage must be loaded."""
     stage = attempt.stage
     return Going(
         state=stage.state,
@@ -54,15 +54,14 @@ def going(attempt: Attempt) -> Going:
 
 
 def expected_end(attempt: Going, now: datetime) -> ExpectedEnd:
-    """When this attempt will probably end.
+    """Compute the expected end of an attempt.
 
-    The prediction is the P50 with which it was placed, corrected by the progress that the stage reports. One that runs
-    for longer than that ends by its P90, as far as anybody knows, and is overdue after it. The time limit is the last
-    word.
+    It is the P50 of the prediction at its start, corrected by the progress that the stage reports. After that time the
+    P90 is used, and after the P90 the attempt is overdue. The time limit bounds all of them.
     """
     if attempt.is_ending or attempt.state not in {State.STARTING, State.RUNNING}:
         return ExpectedEnd()
-    ends = _ends(attempt, attempt.began_at, now)
+    ends = _predicted_end(attempt, attempt.began_at, now)
     if ends is None:
         return ExpectedEnd()
     if attempt.time_limit_s is not None:
@@ -71,13 +70,13 @@ def expected_end(attempt: Going, now: datetime) -> ExpectedEnd:
     return ExpectedEnd(expected_at=ends) if ends > now else ExpectedEnd(overdue_since_at=ends)
 
 
-def _ends(attempt: Going, began: datetime, now: datetime) -> datetime | None:
+def _predicted_end(attempt: Going, began: datetime, now: datetime) -> datetime | None:
     share, elapsed_s = _share_done(attempt), max(0.0, (now - began).total_seconds())
     median_s, late_s = _length_s(attempt, "p50_s"), _length_s(attempt, "p90_s")
     if share is not None and TELLING_SHARE <= share < 1:
         if attempt.number == 1:
             return now + timedelta(seconds=elapsed_s / share - elapsed_s)
-        # A part of that work was done by earlier attempts, so it does not tell how fast this one is.
+        # Part of that work was done by earlier attempts, so it does not tell the speed of this one.
         return None if median_s is None else now + timedelta(seconds=median_s * (1 - share))
     if median_s is not None and elapsed_s >= median_s:
         median_s = max(median_s, late_s or 0.0)

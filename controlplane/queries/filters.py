@@ -10,7 +10,7 @@ from controlplane.accounts.models import User
 
 
 class UserFilterSet(django_filters.FilterSet):
-    """Filters whose answer depends on who asks: a page says it, and of the API it is the user of the request."""
+    """A filter set whose result depends on the user: passed by pages, taken from the request by the API."""
 
     def __init__(self, *args: Any, user: User | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

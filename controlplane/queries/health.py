@@ -14,8 +14,8 @@ from controlplane.observability import health
 
 
 class HealthCheck(msgspec.Struct, frozen=True):
-    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital``
-    nothing starts."""
+    """The result of one check; ``says`` is for users who may see alarms, empty for others. If a ``vital`` check fails,
+    no stage starts."""
 
     name: str
     ok: bool
@@ -24,7 +24,7 @@ class HealthCheck(msgspec.Struct, frozen=True):
 
 
 class HealthQueue(msgspec.Struct, frozen=True):
-    """A Celery queue: how many messages wait, the names of the workers that take them, and of those that stand by."""
+    """A Celery queue: the number of waiting messages, and the names of its workers and of its standby workers."""
 
     name: str
     waiting: int
@@ -33,9 +33,9 @@ class HealthQueue(msgspec.Struct, frozen=True):
 
 
 class HealthTask(msgspec.Struct, frozen=True):
-    """A Celery task: when it last ended well and how long that took, how often it failed, when last, and with what.
+    """A Celery task: when it last succeeded and how long that took, how often and when it failed, and the last error.
 
-    ``ok`` is false where it has not ended well since it failed.
+    ``ok`` is false if it has not succeeded since it failed.
     """
 
     name: str
@@ -48,7 +48,7 @@ class HealthTask(msgspec.Struct, frozen=True):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms."""
+    """All checks; ``ok`` tells that all of them succeed. ``queues`` and ``tasks`` are for users who may see alarms."""
 
     ok: bool
     checks: list[HealthCheck]
@@ -57,18 +57,18 @@ class Installation(msgspec.Struct, frozen=True):
 
 
 def installation(user: User) -> Installation:
-    """Whether database, scheduler, workers, queues, tasks and storage work, as far as this user may be told."""
+    """Check database, scheduler, workers, queues, tasks and storage, as far as this user may see the results."""
     sees_why = permissions.may(user, Permit.SEE_ALARMS)
     found = health.checks()
-    told = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
+    checks = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
     queues, tasks = (_queues(), _tasks()) if sees_why else ([], [])
-    return Installation(all(one.ok for one in found), told, queues, tasks)
+    return Installation(all(one.ok for one in found), checks, queues, tasks)
 
 
 def _queues() -> list[HealthQueue]:
     try:
         return [HealthQueue(one.name, one.waiting, list(one.workers), list(one.standing_by)) for one in health.queues()]
-    except RedisError:  # a check says so
+    except RedisError:  # a check reports it
         return []
 
 

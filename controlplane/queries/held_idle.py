@@ -1,4 +1,4 @@
-"""Accelerators that have been held for long and were hardly used in all that time."""
+"""Accelerators that have been held for long and were hardly used in that time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from django.db import connection
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-# A device that somebody holds and nobody uses is idle: below this share for so long.
+# A held device whose mean utilisation is below this share for this time is idle.
 IDLE_BELOW = 0.02
 IDLE_FOR = timedelta(minutes=15)
 LATELY_S = 30
 
 
 def held_idle(among: Iterable[uuid.UUID] | None = None) -> set[uuid.UUID]:
-    """The row ids of these devices, of all or of some. One that nobody measured is not idle: unknown is not 0."""
+    """Return the row ids of held idle devices, among all or some. An unmeasured device is not idle: unknown is not
+    0."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT c.device_id FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id AND d.kind <> 'cpu'
@@ -36,7 +37,8 @@ def held_idle(among: Iterable[uuid.UUID] | None = None) -> set[uuid.UUID]:
 
 
 def held_idle_lately() -> set[uuid.UUID]:
-    """All of them, as they were up to ``LATELY_S`` ago: a quarter of an hour of measurements is long to read."""
+    """Return all of them, as of up to ``LATELY_S`` seconds ago, because reading a quarter of an hour of measurements is
+    slow."""
     try:
         known = cache.get("held-idle")
         if known is None:

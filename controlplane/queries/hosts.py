@@ -1,4 +1,4 @@
-"""Hosts of nodes beside their devices: network interfaces, disks, file systems, and what tasks wait for."""
+"""Hosts of nodes beside their devices: network interfaces, disks, file systems, and pressure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.utils import timezone
 
 from controlplane.fleet import models as rows
 
-# A node tells how its host is every ten seconds; what was measured longer ago says nothing about now.
+# An agent reports its host every ten seconds; older measurements do not describe the present.
 FRESH = timedelta(seconds=60)
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """A network interface. ``bits_per_s`` is the speed of its link; null where it tells none."""
+    """A network interface. ``bits_per_s`` is the speed of its link; null if unknown."""
 
     name: str
     bits_per_s: int | None
@@ -24,7 +24,7 @@ class Interface(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """A disk, with what was read from it and written to it."""
+    """A disk, with the bytes read from it and written to it."""
 
     name: str
     model: str
@@ -35,7 +35,7 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class FileSystem(msgspec.Struct, frozen=True):
-    """Where files can be kept. Sizes are null for one of another host, which is never asked: it may hang."""
+    """A mounted file system. Sizes are null for a remote one, which is never queried because that may hang."""
 
     mount: str
     type: str
@@ -44,7 +44,7 @@ class FileSystem(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """How a host is. What was not measured within the last minute is null.
+    """Measurements of a host. What was not measured within the last minute is null.
 
     ``pressure`` is per cent of ten seconds in which some or all tasks waited, such as ``memory_full``.
     """
@@ -57,7 +57,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 def shown(node: rows.Node) -> Host | None:
-    """The host of this node; None where it has not told anything of it."""
+    """The host of this node; None if it has not reported it."""
     host = rows.Host.objects.filter(node=node).first()
     if host is None:
         return None

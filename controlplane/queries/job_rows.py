@@ -70,8 +70,8 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
-    """When a stage will probably start, and what that rests on. ``held`` of the ``seen`` ranges of its pool before it
-    came true."""
+    """The expected start of a stage, and its basis. ``held`` of the last ``seen`` predictions in its pool contained the
+    actual start."""
 
     low_at: str
     high_at: str
@@ -82,9 +82,9 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 
 
 class RunTime(msgspec.Struct, frozen=True):
-    """How long a stage will probably run where it would run: half of such stages end by ``p50`` seconds, nine of ten by
-    ``p90``. Both are null where it is unknown; ``basis`` says what it rests on, or why. ``held`` of the ``seen`` stages
-    of its pool before it ended by their ``p90``."""
+    """The predicted run time of a stage: half of such stages end by ``p50`` seconds, nine of ten by ``p90``. Both are
+    null if unknown; ``basis`` tells the basis of the prediction, or why there is none. ``held`` of the last ``seen``
+    stages of its pool ended by their ``p90``."""
 
     p50: float | None
     p90: float | None
@@ -95,8 +95,8 @@ class RunTime(msgspec.Struct, frozen=True):
 
 
 class WaitReason(msgspec.Struct, frozen=True):
-    """Why a stage waits, and who can do something about it. Where a value in ``params`` is in words, ``<name>_said``
-    there has it in clauses."""
+    """Why a stage waits, and who can change that. Where a value in ``params`` is a text, ``<name>_said`` there has it
+    in clauses."""
 
     code: str
     text: str
@@ -105,7 +105,7 @@ class WaitReason(msgspec.Struct, frozen=True):
 
 
 class StageProgress(msgspec.Struct, frozen=True):
-    """How far a stage says it has come."""
+    """The progress that a stage reported."""
 
     step: int | None
     total: int | None
@@ -122,11 +122,12 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
 
 class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
-    ``why_here_said`` are the same in clauses; empty for words of somebody's own.
+    ``why_here_said`` are the same in clauses; empty for free text.
 
-    It has been in its ``state`` since ``state_at``. ``nodes`` is on how many nodes it runs or ran, the least while it
-    waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is how often its newest
-    attempt was told to save, in seconds, and ``checkpoint_every_why`` why so often; null and empty without an attempt.
+    It has been in its ``state`` since ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the
+    least number while it waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is
+    the checkpoint interval of its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty
+    without an attempt.
     """
 
     id: uuid.UUID
@@ -178,7 +179,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a user asked for, and what became of it."""
+    """A job with its stages and its result."""
 
     id: uuid.UUID
     number: int
@@ -201,8 +202,8 @@ class Job(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Around:
-    """What lies around the stages, keyed by stage id."""
+class _Related:
+    """Rows that belong to the stages, by stage id."""
 
     needs: dict[uuid.UUID, list[uuid.UUID]] = field(default_factory=lambda: defaultdict(list))
     attempts: dict[uuid.UUID, rows.Attempt] = field(default_factory=dict)
@@ -212,7 +213,7 @@ class _Around:
 
 
 def whole(jobs: QuerySet[rows.Job]) -> QuerySet[rows.Job]:
-    """The query with what every shown job needs."""
+    """Add the joins to the query that every shown job needs."""
     return jobs.select_related("project", "user", "pool").defer("spec")
 
 
@@ -222,15 +223,15 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
     stages: dict[uuid.UUID, list[rows.Stage]] = defaultdict(list)
     for stage in rows.Stage.objects.filter(job__in=[job.id for job in jobs]).order_by("index"):
         stages[stage.job_id].append(stage)
-    around = _around([stage for each in stages.values() for stage in each])
+    related = _related([stage for each in stages.values() for stage in each])
     return [
-        _job(job, [_stage(stage, stages[job.id], around, job.pool.name) for stage in stages[job.id]]) for job in jobs
+        _job(job, [_stage(stage, stages[job.id], related, job.pool.name) for stage in stages[job.id]]) for job in jobs
     ]
 
 
-def _around(stages: list[rows.Stage]) -> _Around:
-    """What lies around these stages, in five queries at most."""
-    found, counts = _Around(), Counter(stage.job_id for stage in stages)
+def _related(stages: list[rows.Stage]) -> _Related:
+    """Read the rows that belong to these stages, in five queries at most."""
+    found, counts = _Related(), Counter(stage.job_id for stage in stages)
     if several := [stage.id for stage in stages if counts[stage.job_id] > 1]:
         through = rows.Stage.needs.through.objects.filter(from_stage__in=several)
         for needing, needed in through.values_list("from_stage_id", "to_stage_id"):
@@ -281,7 +282,7 @@ def _job(job: rows.Job, stages: list[Stage]) -> Job:
 
 
 def _progress_of(stages: list[Stage]) -> float | None:
-    """The share of the job's work that is done, each stage counting the same; None where nobody can tell."""
+    """The share of the job's work that is done, with equal weight per stage; None if unknown."""
     shares = [1.0 if stage.state == State.COMPLETED else _share(stage.progress) for stage in stages]
     known = [share for share in shares if share is not None]
     return round(sum(known) / len(shares), 4) if known else None
@@ -293,13 +294,13 @@ def _share(progress: StageProgress | None) -> float | None:
     return min(1.0, max(0.0, progress.step / progress.total))
 
 
-def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool: str) -> Stage:
+def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, pool: str) -> Stage:
     names = {each.id: each.name for each in siblings}
-    attempt = around.attempts.get(stage.id)
-    claims = around.claims.get(attempt.id, []) if attempt else []
+    attempt = related.attempts.get(stage.id)
+    claims = related.claims.get(attempt.id, []) if attempt else []
     state, waits = State(stage.state), State(stage.state) in WAITING
     reasons = [_reason(each) for each in stage.reasons] if waits else []
-    point = around.checkpoints.get(stage.id)
+    point = related.checkpoints.get(stage.id)
     places = placed(claims)
     often = attempt.said.get("saves", []) if attempt else []
     asked = demand.asked(stage.request)
@@ -310,7 +311,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool:
         name=stage.name,
         kind=stage.kind,
         index=stage.index,
-        needs=sorted((names[need] for need in around.needs.get(stage.id, ()) if need in names), key=natural_key),
+        needs=sorted((names[need] for need in related.needs.get(stage.id, ()) if need in names), key=natural_key),
         state=state,
         state_at=stage.state_at,
         substate=part.substate if part else "",
@@ -341,7 +342,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around, pool:
         funnel_said=clauses([one for step, _ in filters for one in step.said]),
         expected_start=expected(stage.expected) if waits else None,
         expected_s=msgspec.convert(stage.lasts, RunTime) if waits and stage.lasts else None,
-        planned=_planned(stage.planned, around.devices) if waits else None,
+        planned=_planned(stage.planned, related.devices) if waits else None,
         evaluated_at=stage.evaluated_at,
         begin_at=stage.begin_at,
         retry_at=stage.retry_at,

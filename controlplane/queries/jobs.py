@@ -1,4 +1,4 @@
-"""Which jobs a user may see, and the details of one beside its rows: its file, and why it waits."""
+"""The jobs that a user may see, and the details of one: its file, and why it waits."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SORTS = {"submitted_at": "number", "-submitted_at": "-number", "number": "number
 
 
 class ResolvedDemand(msgspec.Struct, frozen=True):
-    """What one stage asks for: alternatives with their devices, commands and environment, and its limits."""
+    """The resolved demand of one stage: alternatives with their devices, commands and environment, and its limits."""
 
     stage: str
     request: dict[str, Any]
 
 
 class SubmittedSpec(msgspec.Struct, frozen=True):
-    """A job file and how it was understood."""
+    """A job file and its resolved form."""
 
     number: int
     spec: dict[str, Any]
@@ -92,7 +92,7 @@ def shown(jobs: Iterable[rows.Job], user: User | None = None) -> list[Job]:
 
 
 def order_of(params: Mapping[str, str]) -> str:
-    """The order that is asked for: numbers are given in the order of submission, and no two jobs share one."""
+    """The requested order: numbers are unique and given in the order of submission."""
     order = SORTS.get(params.get("sort") or "-submitted_at")
     if order is None:
         raise Unanswerable(_("sort must be -submitted_at (newest first) or submitted_at"))
@@ -100,7 +100,7 @@ def order_of(params: Mapping[str, str]) -> str:
 
 
 class JobFilter(UserFilterSet):
-    """What a list of jobs may be narrowed by."""
+    """Filters of jobs."""
 
     state = django_filters.CharFilter(
         method="in_states", help_text="States, separated by commas; or active, waiting, ended."
@@ -172,13 +172,13 @@ def why(row: rows.Job) -> JobWhy:
 
 
 def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
-    """Where and when each stage of this file would run, or why it would wait, in words of the reader's language."""
+    """Dry-run a job file: where and when each stage would run, or why it would wait, in the reader's language."""
     found = dry_run(spec, user)
     for stage in found.get("stages", ()):
         stage["why"] = told_text(stage, "why")
         for forecast in ("expected_start", "expected_s", "memory", "device_memory"):
-            if told := stage[forecast]:
-                told["basis"] = told_text(told, "basis")
+            if estimate := stage[forecast]:
+                estimate["basis"] = told_text(estimate, "basis")
         stage["funnel"] = funnel_text(stage)
         for reason in stage["reasons"]:
             reason["text"] = reason_text(reason)

@@ -1,4 +1,4 @@
-"""Maintenance windows: when a node or a pool is out of service, and whom that affects."""
+"""Maintenance windows: when a node or a pool is out of service, and which stages that affects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from controlplane.jobs.models import Job, Part
 
 
 class MaintenanceWindow(msgspec.Struct, frozen=True):
-    """A time in which a node, or all nodes of a pool, do not serve: nothing starts there that would run into it."""
+    """A span in which a node, or all nodes of a pool, are out of service: nothing starts there that would run into
+    it."""
 
     id: int
     node: str | None
@@ -34,7 +35,7 @@ class MaintenanceWindow(msgspec.Struct, frozen=True):
 
 
 class WindowFilter(django_filters.FilterSet):
-    """What a list of windows may be narrowed by; without ``all`` it has those that have not ended."""
+    """Filters of windows; without ``all`` only those that have not ended."""
 
     node = django_filters.CharFilter(method="of_node", help_text="Name of a node: windows of it and of its pools.")
     pool = django_filters.CharFilter("pool__name", help_text="Name of a pool.")
@@ -52,7 +53,7 @@ class WindowFilter(django_filters.FilterSet):
 
 
 class Affected(msgspec.Struct, frozen=True):
-    """A stage that runs on a node of the window now and may run into it; ``ends_by`` is where its limit ends it."""
+    """A stage that runs on a node of the window and may run into it; ``ends_by`` is when its time limit ends it."""
 
     job: int
     stage: str
@@ -62,8 +63,8 @@ class Affected(msgspec.Struct, frozen=True):
 
 
 class MaintenanceWindowDetail(msgspec.Struct, frozen=True):
-    """A window and what it meets; ``hidden`` counts stages of jobs that you may not see. ``window`` has the id 0 where
-    it was only tried."""
+    """A window and the stages that it affects; ``hidden`` counts stages of jobs that you may not see. ``window`` has
+    the id 0 in a dry run."""
 
     window: MaintenanceWindow
     affects: list[Affected]
@@ -71,7 +72,7 @@ class MaintenanceWindowDetail(msgspec.Struct, frozen=True):
 
 
 def windows() -> QuerySet[Row]:
-    """All windows with the names of what they are for."""
+    """All windows with the names of their nodes and pools."""
     return Row.objects.select_related("node", "pool")
 
 
@@ -95,7 +96,7 @@ def _shown(row: Row) -> MaintenanceWindow:
 
 
 def detail(row: Row, user: User) -> MaintenanceWindowDetail:
-    """This window and what it meets, as far as this user may see it."""
+    """This window and the stages that it affects, as far as this user may see them."""
     affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > row.starts_at]
     numbers = {job for job, _one in affected}
     visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
@@ -107,7 +108,7 @@ def detail(row: Row, user: User) -> MaintenanceWindowDetail:
 
 
 def _running(row: Row) -> Iterable[tuple[uuid.UUID, Affected]]:
-    """What runs on the nodes of the window, with the ids of the jobs."""
+    """The running stages on the nodes of the window, with the ids of their jobs."""
     where = Q(node=row.node) if row.node else Q(node__pools=row.pool)
     parts = Part.objects.filter(where, ended_at=None, attempt__ended_at=None)
     chosen = parts.select_related("attempt__stage__job__user", "node")

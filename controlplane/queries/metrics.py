@@ -75,7 +75,7 @@ def series(job: Job, since_s: float) -> JobSeries:
     """The series of this job over the span that ends now, or where the job ended."""
     step_s = max(1.0, float(-(-since_s // MOST_POINTS)))
     last = timezone.now() if job.ended_at is None else job.ended_at + timedelta(seconds=1)
-    # Steps begin at whole multiples, so that a chart that is asked again moves by whole steps and does not shiver.
+    # Steps begin at whole multiples, so that a refreshed chart moves by whole steps.
     end = datetime.fromtimestamp((last.timestamp() // step_s + 1) * step_s, tz=last.tzinfo)
     count = min(MOST_POINTS, round(since_s / step_s) or 1)
     begin = end - timedelta(seconds=count * step_s)
@@ -110,7 +110,7 @@ def series(job: Job, since_s: float) -> JobSeries:
 
 
 def _slots(sql: str, values: dict[str, Any], width: int, count: int) -> dict[uuid.UUID, list[list[float | None]]]:
-    """Per id, ``width`` lists of ``count`` values."""
+    """Return per id ``width`` lists of ``count`` values."""
     found: dict[uuid.UUID, list[list[float | None]]] = {}
     with connection.cursor() as cursor:
         cursor.execute(sql, values)

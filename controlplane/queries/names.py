@@ -21,21 +21,21 @@ from controlplane.jobs.models import Job
 
 _NUMBER: Final = re.compile(rb"#([0-9]{1,18})(/?)")
 _STAGE: Final = re.compile(r"#([0-9]{1,18})(?:[ /][A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){0,62})?")
-# Several that are not named, one after the other.
+# Several hidden names in a row.
 _LIST: Final = re.compile(rf"{HIDDEN}(?:,? (?:and )?{HIDDEN}| and {HIDDEN})+")
-# What a reader's own job says in its owner's words; a number there is theirs.
+# Free text of the reader's own job; a number there is not a stage's name.
 OWN: Final = frozenset({"spec", "request", "labels", "name"})
 
 
-def encode(told: Any, user: Any) -> bytes:
-    """What is told to this user as JSON, with no stage named whose job they may not see."""
-    content = msgspec.json.encode(told)
+def encode(answer: Any, user: Any) -> bytes:
+    """Encode an answer as JSON for this user, without names of stages whose jobs they may not see."""
+    content = msgspec.json.encode(answer)
     unseen = hidden(content, user)
-    return msgspec.json.encode(_without(msgspec.to_builtins(told), unseen)) if unseen else content
+    return msgspec.json.encode(_without(msgspec.to_builtins(answer), unseen)) if unseen else content
 
 
 def hidden(content: bytes, user: Any) -> set[int]:
-    """The numbers in this text of jobs that this user may not see; of ``#12/train`` also where the job is gone."""
+    """Return the job numbers in this text that this user may not see; in ``#12/train`` also of deleted jobs."""
     named = [(int(number), bool(slash)) for number, slash in _NUMBER.findall(content)] if b"#" in content else []
     if not named or not isinstance(user, User) or permissions.may(user, Permit.SEE_JOBS):
         return set()
@@ -51,22 +51,22 @@ def is_hidden(name: Any, hidden: Container[int]) -> bool:
     return found is not None and int(found[1]) in hidden
 
 
-def _without(told: Any, hidden: Container[int]) -> Any:
+def _without(answer: Any, hidden: Container[int]) -> Any:
     def name(found: re.Match[str]) -> str:
         return HIDDEN if int(found[1]) in hidden else found[0]
 
-    return _through(told, lambda text: _LIST.sub(_counted, _STAGE.sub(name, text)))
+    return _map_strings(answer, lambda text: _LIST.sub(_counted, _STAGE.sub(name, text)))
 
 
 def _counted(found: re.Match[str]) -> str:
     return HIDDEN_SEVERAL.format(n=found[0].count(HIDDEN))
 
 
-def _through(told: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(told, str):
-        return change(told)
-    if isinstance(told, list):
-        return [_through(one, change) for one in told]
-    if isinstance(told, dict):
-        return {key: one if key in OWN else _through(one, change) for key, one in told.items()}
-    return told
+def _map_strings(answer: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(answer, str):
+        return change(answer)
+    if isinstance(answer, list):
+        return [_map_strings(one, change) for one in answer]
+    if isinstance(answer, dict):
+        return {key: one if key in OWN else _map_strings(one, change) for key, one in answer.items()}
+    return answer

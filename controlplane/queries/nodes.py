@@ -1,4 +1,4 @@
-"""Nodes, their devices and what runs on them."""
+"""Nodes, their devices and their stages."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from scheduler.core.model.lifecycle import NodeState
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A machine that runs an agent. ``alarms`` say what of it the server refuses or leaves out, in sentences.
+    """A machine that runs an agent. ``alarms`` are sentences about what the server refuses or ignores of it.
 
-    ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; of its
-    ``pools``, ``too_open_for`` require more, and run nothing here.
+    ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; those of its
+    ``pools`` in ``too_open_for`` require more and run nothing here.
     """
 
     id: uuid.UUID
@@ -66,8 +66,8 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class NodeDetail(Node, frozen=True):
-    """A machine that runs an agent, with how its host is; null where it told nothing of it. ``survivors`` are for staff
-    only."""
+    """A machine that runs an agent, with measurements of its host; null if it reported none. ``survivors`` are for
+    staff only."""
 
     host: hosts.Host | None
     survivors: list[Survivor]
@@ -132,20 +132,20 @@ def found(name: str) -> rows.Node:
 
 
 def details(nodes: Iterable[rows.Node], user: User) -> list[NodeDetail]:
-    """These nodes, with how their hosts are."""
+    """These nodes, with measurements of their hosts."""
     nodes, sees = list(nodes), permissions.may(user, Permit.SEE_NODES)
     return [
         NodeDetail(
-            **msgspec.structs.asdict(told),
+            **msgspec.structs.asdict(shown_node),
             host=hosts.shown(node),
             survivors=survivors.of_nodes([node]) if sees else [],
         )
-        for node, told in zip(nodes, shown(nodes, user), strict=True)
+        for node, shown_node in zip(nodes, shown(nodes, user), strict=True)
     ]
 
 
 class NodeFilter(django_filters.FilterSet):
-    """What a list of nodes may be narrowed by."""
+    """Filters of nodes."""
 
     state = django_filters.CharFilter(method="in_states", help_text="Such as READY or LOST.")
     pool = django_filters.CharFilter("pools__name", help_text="Name of a pool.")
@@ -155,7 +155,7 @@ class NodeFilter(django_filters.FilterSet):
         return nodes.filter(state__in=value.upper().split(","))
 
 
-# By name: n2 before n10.
+# Natural order by name: n2 before n10.
 ORDER = "sort_key"
 
 
@@ -165,5 +165,5 @@ def page(user: User, params: Mapping[str, str]) -> Representation:
 
 
 def one(user: User, name: str) -> Representation:
-    """The node with this name or id, with how its host is."""
+    """The node with this name or id, with measurements of its host."""
     return seen(user, f"/nodes/{name}", details([found(name)], user)[0])

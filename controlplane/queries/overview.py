@@ -1,7 +1,6 @@
-"""The cluster at a glance: tiles, the map of devices, the queue, running stages, and warnings.
+"""The overview of the cluster: tiles, the map of devices, the queue, running stages, and warnings.
 
-Everybody who is signed in sees which devices exist and how busy they are; which job holds a device is shown only to
-those who may see the job.
+Every signed-in user sees all devices and their load; the job that holds a device is shown only to users who may see it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ NEXT_STARTS = 5
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """Devices of one kind and model, counted in ``unit`` (cores for CPUs). ``used_mean`` is of the allocated ones."""
+    """Devices of one kind and model, counted in ``unit`` (cores for CPUs). ``used_mean`` is the mean utilisation of the
+    allocated ones."""
 
     kind: str
     model: str
@@ -52,7 +52,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 
 class MapDevice(msgspec.Struct, frozen=True):
-    """One cell of the map. ``u`` is the utilisation from 0 to 1; ``job`` is null where you may not see it.
+    """One cell of the map. ``u`` is the utilisation from 0 to 1; ``job`` is null if you may not see it.
 
     ``state`` is free, allocated, held_idle, unhealthy, draining or offline.
     """
@@ -93,7 +93,7 @@ class NextStart(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """How long the queue is, over all projects, and which of your stages are expected to start first."""
+    """The length of the queue over all projects, and those of your stages that are expected to start first."""
 
     waiting: int
     oldest_at: datetime | None
@@ -125,8 +125,8 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The cluster at a glance. ``running`` are the newest hundred of ``running_count`` stages, ``attention`` the worst
-    seven of ``attention_count`` signs."""
+    """The overview of the cluster. ``running`` are the newest hundred of ``running_count`` stages, ``attention`` the
+    most urgent seven of ``attention_count`` signs."""
 
     profile: str
     tiles: list[Tile]
@@ -146,12 +146,12 @@ class _Cell:
 
 
 def now(user: User) -> Overview:
-    """The cluster as this user may see it, as it was a moment ago where that takes long to find."""
+    """The overview as this user may see it; reused for a moment if it takes long to compute."""
     return shared("overview", user, lambda: overview(user), Overview)
 
 
 def overview(user: User) -> Overview:
-    """The cluster as this user may see it."""
+    """Compute the overview as this user may see it."""
     nodes = list(fleet.Node.objects.prefetch_related("pools"))
     cells = _cells(nodes, user)
     waiting, (active, active_count) = queue(user), running(user)
@@ -223,7 +223,7 @@ def _cells(nodes: list[fleet.Node], user: User) -> list[_Cell]:
 
 
 def state_of(node: NodeState, health: str, claimed_milli: int, *, is_idle: bool) -> str:
-    """The state of a device on the map, by that of its node, its health and what is claimed of it."""
+    """The state of a device on the map, by that of its node, its health and its claims."""
     if node in {NodeState.LOST, NodeState.JOINING}:
         return "offline"
     if health not in USABLE_HEALTH:
@@ -236,7 +236,7 @@ def state_of(node: NodeState, health: str, claimed_milli: int, *, is_idle: bool)
 
 
 class Counted(Protocol):
-    """What a tile counts of a device."""
+    """The attributes of a device that a tile counts."""
 
     @property
     def kind(self) -> str: ...
@@ -255,7 +255,7 @@ class Counted(Protocol):
 
 
 def tiles(devices: Iterable[Counted]) -> list[Tile]:
-    """A tile for each kind and model, with what is simulated apart."""
+    """A tile for each kind and model, with simulated devices in tiles of their own."""
     groups: dict[tuple[str, str, bool], list[Counted]] = defaultdict(list)
     for device in devices:
         groups[device.kind, device.model, device.simulated].append(device)
@@ -268,7 +268,7 @@ def tiles(devices: Iterable[Counted]) -> list[Tile]:
 
 def _tile(kind: str, model: str, simulated: bool, devices: list[Counted]) -> Tile:
     def size(device: Counted) -> float:
-        # A CPU is counted by its cores; anything else is one device, whatever of it is taken.
+        # A CPU is counted by its cores; any other device is one unit, however much of it is claimed.
         return device.capacity / 1000 if kind == "cpu" else 1.0
 
     def count(*states: str) -> float:
@@ -292,10 +292,10 @@ def _tile(kind: str, model: str, simulated: bool, devices: list[Counted]) -> Til
 
 
 def queue(user: User) -> Queue:
-    """How long the queue is, and what of it this user may see start next."""
+    """The length of the queue, and the stages among those this user may see that start next."""
     waiting = rows.Stage.objects.filter(state__in=WAITING)
     totals = waiting.aggregate(count=Count("id"), oldest_at=Min("eligible_at"))
-    # Only stages in the timetable can start next, and there are few of them however long the queue is.
+    # Only stages with a reservation can start next, and there are few of them however long the queue is.
     planned = waiting.filter(permissions.visible_jobs(user, "job__")).exclude(expected=None).select_related("job")
     soonest = planned.order_by("expected__low_at", "job__number")[:NEXT_STARTS]
     return Queue(

@@ -1,4 +1,4 @@
-"""Pools: named sets of nodes with their own rules."""
+"""Pools: named sets of nodes with their own profiles and limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from controlplane.scheduling import promise_rate, shadow
 
 
 class Promises(msgspec.Struct, frozen=True):
-    """Of ``told`` stages that were told in the last seven days when they would start, ``kept`` began by the end of that
-    range; who still waits after it is counted as missed. ``rate`` is from 0 to 1, null where nobody was told."""
+    """Of ``told`` stages to which an expected start was announced in the last seven days, ``kept`` started by the end
+    of that range; one that still waits after it is counted as missed. ``rate`` is from 0 to 1, null if there were
+    none."""
 
     kept: int
     told: int
@@ -25,9 +26,9 @@ class Promises(msgspec.Struct, frozen=True):
 
 
 class ShadowSum(msgspec.Struct, frozen=True):
-    """What the shadow profile would have done in the last ``cycles`` in which it thought (a thousand at most): in
-    ``differing`` of them something else, with so many stages started under one of the two only, placed elsewhere, or
-    stopped by one of the two only (spared, evicted). Those that wait were expected ``earlier_s`` seconds sooner."""
+    """What the shadow profile would have done in its last ``cycles`` cycles (a thousand at most): in ``differing`` of
+    them its plan differed, with so many stages started under one of the two only, placed elsewhere, or stopped by one
+    of the two only (spared, evicted). Stages that wait were expected ``earlier_s`` seconds sooner."""
 
     cycles: int
     differing: int
@@ -40,13 +41,13 @@ class ShadowSum(msgspec.Struct, frozen=True):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
-    stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
-    Nodes that keep projects less apart than ``isolation`` says (none, user, private, full) run nothing of it.
-    ``on_node_lost`` holds for stages whose job file does not say it. ``decides`` is the version that the profile's name
-    stands for now. ``shadow_profile`` thinks beside it and decides nothing; empty where none does, and ``shadow`` sums
-    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced. A
-    ``restricted`` pool is for some projects and groups only; ``usable`` tells whether you may submit to it."""
+    """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be partitioned
+    for stages that ask for a partition. For ``min_runtime_s`` seconds after its start no stage is preempted. Nodes with
+    weaker isolation of projects than ``isolation`` (none, user, private, full) run nothing of it. ``on_node_lost`` is
+    the default for stages whose job file does not set it. ``decides`` is the version that the profile's name stands for
+    now. ``shadow_profile`` plans the same cycles without effect; empty if there is none; ``shadow`` sums up its
+    outcomes. ``promises`` tells how many stages started by the end of the range first announced. A ``restricted`` pool
+    is for some projects and groups only; ``usable`` tells whether you may submit to it."""
 
     name: str
     profile: str
@@ -68,7 +69,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
-    """These pools by name, with how many nodes each has that are not lost; everybody sees them."""
+    """These pools by name, with the number of their nodes that are not lost; every user sees them."""
     pools = sorted(pools, key=lambda pool: natural_key(pool.name))
     kept = promise_rate.by_pool()
     beside = shadow.outcomes() if any(pool.shadow_profile for pool in pools) else {}
@@ -107,7 +108,7 @@ def _promises(kept: promise_rate.PromiseRate) -> Promises:
 
 
 def names() -> list[str]:
-    """The names of all pools, in the order in which people expect them."""
+    """The names of all pools, in natural order."""
     return sorted(rows.Pool.objects.values_list("name", flat=True), key=natural_key)
 
 

@@ -1,4 +1,4 @@
-"""Priority classes: names for how urgent a job is."""
+"""Priority classes: named priorities."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from controlplane.pools.models import PriorityClass
 
 
 def priority_classes() -> QuerySet[PriorityClass]:
-    """All classes, the most urgent first."""
+    """All classes, highest priority first."""
     return PriorityClass.objects.order_by("-value")

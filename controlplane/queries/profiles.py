@@ -16,8 +16,8 @@ from scheduler.profiles import DEFAULT, PROFILES
 
 
 class ProfileVersion(msgspec.Struct, frozen=True):
-    """One state of an own profile. ``preview`` is the simulation that showed what it does, ``preview_phase`` how far
-    that is; null and empty where there was none."""
+    """One version of a custom profile. ``preview`` is the simulation of its effect, ``preview_phase`` the state of
+    that; null and empty if there was none."""
 
     number: int
     spec: dict[str, Any]
@@ -31,9 +31,9 @@ class ProfileVersion(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A named way to decide. One that comes along (``builtin``) has no versions and never changes but with the program.
-    ``active`` is the number of the version that pools run; ``pools`` are those that have it, ``beside`` those that let
-    it think beside theirs."""
+    """A named set of policies. A built-in one (``builtin``) has no versions and changes only with the release.
+    ``active`` is the number of the version that pools run; ``pools`` are those that use it, ``beside`` those that run
+    it as a shadow."""
 
     name: str
     description: str
@@ -45,15 +45,15 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class ProfileList(msgspec.Struct, frozen=True):
-    """Those that come along, then own ones by name. ``default`` is what a new pool has."""
+    """Built-in profiles, then custom ones by name. ``default`` is that of a new pool."""
 
     results: list[Profile]
     default: str
 
 
 class ProfileDetail(msgspec.Struct, frozen=True):
-    """A profile with what decides: ``spec`` is the active version, or the newest where none is. ``versions`` has the
-    newest fifty, the newest first."""
+    """A profile with its policies: ``spec`` is the active version, or the newest if none is active. ``versions`` has
+    the newest fifty, newest first."""
 
     profile: Profile
     spec: dict[str, Any]
@@ -64,7 +64,7 @@ MOST_SHOWN = 50
 
 
 def all_profiles() -> ProfileList:
-    """All profiles that there are."""
+    """All profiles."""
     own, held = rows.Profile.objects.select_related("active").defer("active__spec"), profiles.users()
     own = own.annotate(newest=Max("versions__number")).order_by("name")
     found = [_builtin(name, held.get(name)) for name in PROFILES]
@@ -73,7 +73,7 @@ def all_profiles() -> ProfileList:
 
 
 def own(name: str) -> rows.Profile:
-    """The profile with this name, which does not come along; raises 404."""
+    """The custom profile with this name; raises 404."""
     row = rows.Profile.objects.filter(name=name[:63]).first()
     if row is None:
         raise Unseen(_("profile {name}").format(name=name[:63]))
@@ -94,7 +94,7 @@ def _shown(row: rows.Profile, newest: int, held: profiles.ProfileUsers | None) -
 
 
 def detail(name: str) -> ProfileDetail:
-    """This profile with what decides, and its newest versions; raises 404."""
+    """This profile with its policies and its newest versions; raises 404."""
     held = profiles.users().get(name)
     if name in PROFILES:
         return ProfileDetail(_builtin(name, held), msgspec.to_builtins(PROFILES[name]), [])

@@ -29,8 +29,8 @@ class ProjectMember(msgspec.Struct, frozen=True):
 class Project(msgspec.Struct, frozen=True):
     """The tenant that owns jobs, quota and fair share. ``role`` is yours in it, if you have one.
 
-    Of the last 30 days, in device-seconds: ``lost_device_s`` is the work that its stages lost because they were stopped
-    for others or moved, ``cost_device_s`` what others lost because they were stopped for its stages.
+    Over the last 30 days, in device-seconds: ``lost_device_s`` is the work that its stages lost by preemption or moves,
+    ``cost_device_s`` what others lost because they were stopped for its stages.
     """
 
     name: str
@@ -64,7 +64,7 @@ def shown(projects: Iterable[rows.Project], user: User) -> list[Project]:
 
 
 def _ledger(whose: str) -> dict[object, float]:
-    """Device-seconds lost to evictions of late, by the id of the project that ``whose`` names."""
+    """Device-seconds lost to evictions in that time, by the id of the project that ``whose`` names."""
     of_whom = Stage.objects.filter(id=OuterRef("stop_for")).values("job__project")
     priced = Attempt.objects.filter(price__gt=0, ended_at__gt=timezone.now() - LEDGER)
     sums = priced.annotate(stop_for_project=Subquery(of_whom)).values(whose).annotate(sum=Sum("price"))
@@ -72,5 +72,5 @@ def _ledger(whose: str) -> dict[object, float]:
 
 
 def names(user: User) -> list[str]:
-    """The names of the projects that this user may know of, in the order in which people expect them."""
+    """The names of the projects that this user may see, in natural order."""
     return sorted(permissions.visible_projects(user).values_list("name", flat=True), key=natural_key)

@@ -1,4 +1,4 @@
-"""Quotas of projects, and how much of each is held now."""
+"""Quotas of projects, and how much of each is in use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from scheduler.core.resources import charges
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """A project's right to devices of a kind, and of a model where one is named, in devices (CPU: cores) or, where it
-    is normalised, in devices of the worth of an A100; null is without limit. What the projects of one cohort do not
-    use, the others of it may borrow; an empty name is a cohort too, but nothing is taken back in it."""
+    """A project's quota of devices of a kind, and of a model if one is named, in devices (CPU: cores) or, if
+    normalised, in A100 equivalents; null is unlimited. Unused quota may be borrowed by projects of the same cohort; an
+    empty name is a cohort too, but nothing is reclaimed in it."""
 
     project: str
     kind: str
@@ -33,12 +33,12 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 def visible(user: User) -> QuerySet[rows.Quota]:
-    """The quotas of the projects that this user may know of."""
+    """The quotas of the projects that this user may see."""
     return rows.Quota.objects.filter(project__in=permissions.visible_projects(user)).select_related("project")
 
 
 def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
-    """These quotas, and how much of each is held now."""
+    """These quotas, and how much of each is in use."""
     quotas = list(quotas)
     held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
     claims = (

@@ -1,4 +1,4 @@
-"""Reads what a page shows of a resource: the API's answer for this reader, and its entity tag."""
+"""Reads a resource for a page: the API's answer for this user, and its entity tag."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API = "/api/v1"
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """The body that a GET of ``path`` gives this user, and its entity tag."""
+    """The body of a GET of ``path`` for this user, and its entity tag."""
 
     path: str
     etag: str
@@ -29,13 +29,13 @@ class Representation:
 
 
 def seen(user: User, path: str, model: Any) -> Representation:
-    """The read model as this user sees it; ``path``, below /api/v1, is where the API answers with the same."""
+    """The read model as this user sees it; ``path``, below /api/v1, is the API's address of it."""
     content = names.encode(model, user)
     return Representation(API + path, etag(content), json.loads(content))
 
 
-def told(user: User, model: Any) -> Any:
-    """The read model as plain values, with no stage named whose job this user may not see."""
+def redacted(user: User, model: Any) -> Any:
+    """The read model as plain values, without names of stages whose jobs this user may not see."""
     return json.loads(names.encode(model, user))
 
 
@@ -61,5 +61,5 @@ def listed(
 
 
 def cursor_of(url: str | None) -> str:
-    """The cursor that an answer's next or previous address carries."""
+    """The cursor in an answer's next or previous address."""
     return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""

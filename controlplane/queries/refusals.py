@@ -1,4 +1,4 @@
-"""Reasons why a question has no answer; the API answers with a problem document, a page with an error page."""
+"""Exceptions of queries without an answer; the API returns a problem document, a page an error page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from django.utils.translation import gettext as _
 
 
 class Unseen(Http404):
-    """There is nothing by that name, or nothing that this user may know of."""
+    """There is no such object, or the user may not see it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(_("there is no {what} that you may see").format(what=what))
 
 
 class Unanswerable(BadRequest):
-    """The question makes no sense; the message says what would."""
+    """The query is invalid; the message says what would be accepted."""

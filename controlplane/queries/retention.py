@@ -1,4 +1,4 @@
-"""Retention: how long records of a project are kept, and what would be removed now."""
+"""Retention: how long records of a project are kept, and which would be removed now."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from controlplane.retention.models import Override
 
 
 class RetentionDue(msgspec.Struct, frozen=True):
-    """What would go now of one kind, of a project where the kind has projects. ``days`` says how long it is kept, null
-    for ever. ``at_least`` tells that there is more than was counted."""
+    """Records of one kind that would be removed now, by project if the kind has projects. ``days`` is how long the kind
+    is kept, null for ever. ``at_least`` tells that counting stopped before the end."""
 
     kind: str
     project: str | None
@@ -29,14 +29,14 @@ class RetentionDue(msgspec.Struct, frozen=True):
 
 
 class RetentionDueList(msgspec.Struct, frozen=True):
-    """What would go now, by kind and project."""
+    """Records that would be removed now, by kind and project."""
 
     results: list[RetentionDue]
 
 
 class RetentionRule(msgspec.Struct, frozen=True):
-    """How long one kind of a project's records is kept: ``days``, null for ever, of which the project's own choice is
-    ``own_days``; it may choose no fewer than ``least_days``. ``log_bytes`` is how many bytes it may have of logs."""
+    """How long one kind of a project's records is kept: ``days``, null for ever; ``own_days`` is the project's own
+    choice, at least ``least_days``. ``log_bytes`` is the most bytes of logs."""
 
     kind: str
     days: int | None
@@ -53,7 +53,8 @@ class ProjectRetention(msgspec.Struct, frozen=True):
 
 
 def due(user: User) -> RetentionDueList:
-    """What would go now of this user's projects; with the permission to see retention, of all and of the cluster."""
+    """Records of this user's projects that would be removed now; with the permission to see retention, of all projects
+    and the cluster."""
     if permissions.may(user, Permit.SEE_RETENTION):
         found = sweep.preview()
     else:
@@ -74,12 +75,12 @@ def _due(one: sweep.Due) -> RetentionDue:
 
 
 def of_project(project: Project) -> ProjectRetention:
-    """The rules that hold for this project, and what it chose itself."""
+    """The retention rules of this project, and its own choices."""
     own = {row.kind: row for row in Override.objects.filter(project=project)}
-    told = []
+    found = []
     for kind in (kind for kind in KINDS if kind.has_projects):
         rule, chosen = rules.rule_of(kind, project), own.get(kind.name)
-        told.append(
+        found.append(
             RetentionRule(
                 kind=kind.name,
                 days=rule.days or None,
@@ -88,4 +89,4 @@ def of_project(project: Project) -> ProjectRetention:
                 log_bytes=(rule.log_bytes or None) if kind.name == "logs" else None,
             )
         )
-    return ProjectRetention(project.name, told)
+    return ProjectRetention(project.name, found)

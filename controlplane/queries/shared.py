@@ -1,4 +1,4 @@
-"""Shared answers: a result that is slow to compute is reused for a while by everybody who may see the same."""
+"""Shared answers: a slow result is reused for a while by all users who may see the same."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from controlplane.accounts.models import User
 
 Answer = TypeVar("Answer")
 
-# What took less is found anew each time; what took longer is given again for so many times as long, up to a bound.
+# A faster result is computed each time; a slower one is reused for this multiple of its duration, up to a bound.
 QUICK_S: Final = 0.05
 REST: Final = 10.0
 MOST_S: Final = 10.0
-# Whether an answer is a slow one is remembered for so long, and whoever finds it is waited for so long.
+# How long it is remembered that a result is slow, and how long others wait for the one who computes it.
 SLOW_FOR_S: Final = 300
 PATIENCE_S: Final = 5.0
 LOOK_S: Final = 0.01
 
 
 def shared(name: str, user: User, find: Callable[[], Answer], kind: type[Answer]) -> Answer:
-    """What ``find`` finds for everybody who sees what this user sees, in this language; ``name`` says all else that it
-    depends on. Without Redis it is found anew."""
+    """Return the result of ``find``, shared by all users with the same permissions and language.
+
+    ``name`` identifies everything else on which it depends. Without Redis it is computed each time.
+    """
     try:
         key = _key(name, user)
         is_slow = cache.get(f"{key}:slow") is not None
-        if is_slow and (known := _known_or_mine(key)) is not None:
+        if is_slow and (known := _stored_or_claimed(key)) is not None:
             return msgspec.json.decode(known, type=kind)
     except RedisError:
         return find()
@@ -50,8 +52,8 @@ def shared(name: str, user: User, find: Callable[[], Answer], kind: type[Answer]
     return answer
 
 
-def _known_or_mine(key: str) -> str | None:
-    """The answer once somebody has found it; None where it is this one's turn to find it."""
+def _stored_or_claimed(key: str) -> str | None:
+    """Return the stored result, waiting for another process that computes it; None if this process is to compute it."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if (known := cache.get(key)) is not None:

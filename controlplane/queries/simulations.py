@@ -1,4 +1,4 @@
-"""Simulations: a trace, a world, profiles, loads and seeds, run beside the cluster and stored."""
+"""Simulations: a trace, a world, profiles, loads and seeds, run and stored."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from controlplane.storage import BytesLost
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """A simulation as it stands. ``phase`` is WAITING, RUNNING, DONE, FAILED or CANCELLED; ``progress`` is from 0 to 1.
-    ``fault`` says why it failed; ``doing_said`` and ``fault_said`` are the clauses of ``doing`` and ``fault``."""
+    """A simulation. ``phase`` is WAITING, RUNNING, DONE, FAILED or CANCELLED; ``progress`` is from 0 to 1. ``fault`` is
+    why it failed; ``doing_said`` and ``fault_said`` are the clauses of ``doing`` and ``fault``."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class Simulation(msgspec.Struct, frozen=True):
 
 
 class SimulationDetail(msgspec.Struct, frozen=True):
-    """A simulation with what was asked (a trace sent as text is left out) and what came of it, once it is done."""
+    """A simulation with its request (without a trace sent as text) and, once it is done, its result."""
 
     simulation: Simulation
     scenario: dict[str, Any]
@@ -54,11 +54,11 @@ class SimulationDetail(msgspec.Struct, frozen=True):
 
 
 class ResultLost(Exception):
-    """The result of a simulation was here and is no more."""
+    """The stored result of a simulation is missing."""
 
 
 def visible(user: User) -> QuerySet[rows.Simulation]:
-    """This user's simulations; everybody's for staff. Those whose process is gone are ended first."""
+    """This user's simulations, or everybody's with the permission. Ends those whose process is gone first."""
     service.settle_lost()
     found = rows.Simulation.objects.select_related("user")
     return found if permissions.may(user, Permit.SEE_SIMULATIONS) else found.filter(user=user)
@@ -78,7 +78,7 @@ def page(user: User, params: Mapping[str, str]) -> Representation:
 
 
 def one(user: User, number: int) -> SimulationDetail:
-    """A simulation with what was asked and what came of it."""
+    """A simulation with its request and result."""
     row = found(user, number)
     try:
         return SimulationDetail(_shown(row), row.scenario, service.result_of(row))

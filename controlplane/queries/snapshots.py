@@ -1,10 +1,10 @@
 """Shared snapshots for many browsers: one per change, audience and language, shared by all processes in Redis.
 
-The first reader that finds a snapshot older than the last change makes the next one while everybody else waits for it;
-a lock ensures this, and is then held for the minimum interval of the source. A snapshot consists of parts, each a JSON
-text. Each snapshot has a number and the differences from the one before, so that a browser that has that one gets only
-the differences, and a browser that missed some gets the whole. All keys expire. Without Redis each process makes its
-own snapshots.
+The first reader that finds a snapshot older than the last change makes the next one while all others wait for it. A
+lock ensures this, and is then held for the minimum interval of the source. A snapshot consists of parts, each a JSON
+text. Snapshots are numbered and stored with the differences from the previous one: a browser that has that one gets
+only the differences, and one that missed some gets the whole. All keys expire. Without Redis each process makes its own
+snapshots.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from controlplane.accounts.models import User
 
 Parts = Mapping[str, str]
 
-# A snapshot is made anew after so long without a hint, because hints may be lost and times pass.
+# A snapshot is made again after this time even without a change, because notifications may be lost and times pass.
 SAFETY_S: Final = 8.0
 KEEP_S: Final = 60.0
 MAKING_S: Final = 30.0
 LOOK_S: Final = 0.05
 PATIENCE_S: Final = 10.0
-# Who is so many behind gets the whole.
+# A browser that is further behind gets the whole.
 MOST_DELTAS: Final = 16
 _MAKING, _RESTING = b"making", b"resting"
 _clients: dict[int, Redis] = {}
@@ -45,9 +45,9 @@ _clients: dict[int, Redis] = {}
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """Something to watch at ``topic``, whose parts ``make`` finds for a user. ``counters`` name the changes that it
-    depends on. Where ``is_for_all``, every signed-in user sees the same. Between two snapshots lie ``every_s`` seconds
-    at least."""
+    """A source of snapshots at ``topic``; ``make`` returns its parts for a user. ``counters`` name the changes that it
+    depends on. With ``is_for_all`` every signed-in user sees the same. Snapshots are at least ``every_s`` seconds
+    apart."""
 
     topic: str
     make: Callable[[User], Parts]
@@ -66,7 +66,7 @@ class SharedSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def cursor(self) -> str:
-        """What names this snapshot to a browser."""
+        """The identifier of this snapshot for browsers."""
         return f"{self.epoch}.{self.seq}"
 
 
@@ -77,8 +77,8 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="delta"):
-    """What a browser is sent: the parts that differ from snapshot ``since``, or all where that is empty; ``gone`` names
-    parts that are no more."""
+    """A message to a browser: the parts that differ from snapshot ``since``, or all if that is empty; ``gone`` names
+    removed parts."""
 
     topic: str
     to: str
@@ -88,30 +88,33 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
 
 
 class AudienceChanged(Exception):
-    """Whom a snapshot is made for sees something else than those with whom it is shared."""
+    """The permissions of the snapshot's user changed, so the snapshot can no longer be shared with its audience."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """One source as one audience sees it in one language: the newest snapshot that this process knows."""
+    """One source for one audience and language: the newest snapshot in this process."""
 
     source: TopicSource
     user: User
     language: str
     key: str
     snapshot: SharedSnapshot | None = None
-    # By the cursor that a delta leads away from.
+    # By the cursor that a delta starts from.
     deltas: dict[str, Delta] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: TopicSource, user: User) -> Shared:
-        """The source as this user sees it, in the language of now."""
+        """The source as this user sees it, in the current language."""
         language = translation.get_language() or settings.LANGUAGE_CODE
         return cls(source, user, language, key_of(source, user, language))
 
     def look(self) -> float:
-        """Brings the snapshot up to date if nobody else does so, and returns after how many seconds to look again: 0
-        where it is as new as the last change. Blocks for Redis and the database; raises :class:`AudienceChanged`."""
+        """Update the snapshot unless another process does so, and return after how many seconds to look again: 0 if it
+        is as new as the last change.
+
+        Blocks for Redis and the database; raises :class:`AudienceChanged`.
+        """
         try:
             return self._look(_redis())
         except RedisError:
@@ -119,7 +122,7 @@ class Shared:
             return 0.0
 
     def now(self) -> SharedSnapshot:
-        """The snapshot, at most one rest of its source old; waits for whoever makes the first one."""
+        """The snapshot, at most one interval of its source old; waits if another process makes the first one."""
         until = time.monotonic() + PATIENCE_S
         while True:
             again_s = self.look()
@@ -131,7 +134,7 @@ class Shared:
                 time.sleep(min(again_s, LOOK_S))
 
     def since(self, cursor: str) -> list[Delta]:
-        """What leads from there to the newest snapshot: nothing, some deltas, or the whole."""
+        """The messages from that cursor to the newest snapshot: none, some deltas, or the whole."""
         if self.snapshot is None or cursor == self.snapshot.cursor:
             return []
         found: list[Delta] = []
@@ -144,8 +147,8 @@ class Shared:
             at = delta.to
         return found
 
-    def told(self, cursor: str) -> list[Delta]:
-        """As :func:`since`, for one who asks once: what other processes left for whoever has this cursor is read."""
+    def poll(self, cursor: str) -> list[Delta]:
+        """Like :func:`since` for a single request: also reads the deltas that other processes stored."""
         now = self.now()
         epoch, _dot, seq = cursor.rpartition(".")
         if epoch == now.epoch and seq.isdecimal() and 0 < now.seq - int(seq) <= MOST_DELTAS:
@@ -188,14 +191,15 @@ class Shared:
         except BaseException:
             redis.delete(lock)
             raise
-        # It rests from its beginning on, but never less than it took: then others have the machine too.
+        # The interval counts from the start, but is never shorter than making took, so that other work gets the
+        # machine.
         took_s = time.monotonic() - began
         rest_s = max(self.source.every_s - took_s, took_s, 0.02)
         redis.set(lock, _RESTING, px=round(rest_s * 1000))
         return 0.0
 
     def _publish(self, redis: Redis, version: list[int]) -> None:
-        """Makes the next snapshot and leaves it for everybody."""
+        """Make the next snapshot and store it for all processes."""
         made = self._made(version)
         self._take(made)
         head = _Head(made.epoch, made.seq, made.version)
@@ -209,7 +213,7 @@ class Shared:
         pipeline.execute()
 
     def _follow(self, redis: Redis, head: _Head) -> None:
-        """Takes what another process made: by what differs, or whole where that is not there."""
+        """Take over a snapshot that another process made: by its delta, or whole if that is missing."""
         known = self.snapshot
         if known is not None and (known.epoch, known.seq) == (head.epoch, head.seq):
             return
@@ -221,7 +225,7 @@ class Shared:
                     self._apply(msgspec.json.decode(content, type=Delta), head)
                 return
         whole = redis.get(self._name("whole"))
-        if whole:  # else it expired meanwhile, and one like it is made anew
+        if whole:  # otherwise it has expired, and the next look makes it again
             self.snapshot = msgspec.json.decode(whole, type=SharedSnapshot)
             self.deltas.clear()
 
@@ -236,7 +240,7 @@ class Shared:
 
     def _made(self, version: list[int]) -> SharedSnapshot:
         before = self.snapshot
-        # Whoever makes it, it is everybody's: times are in UTC, which scripts turn into each reader's zone.
+        # It is shared by all users, so times are in UTC; scripts turn them into each reader's zone.
         with translation.override(self.language), timezone.override(None):
             parts = self.source.make(self.user)
         if key_of(self.source, self.user, self.language) != self.key:
@@ -248,7 +252,7 @@ class Shared:
         return SharedSnapshot(epoch, seq, version, raw)
 
     def _take(self, made: SharedSnapshot) -> None:
-        """Notes what leads from the snapshot before to this one, if they differ."""
+        """Record the delta from the previous snapshot to this one, if they differ."""
         before, self.snapshot = self.snapshot, made
         if before is None or before.cursor == made.cursor:
             return
@@ -263,7 +267,7 @@ class Shared:
 
 
 def key_of(source: TopicSource, user: User, language: str) -> str:
-    """What names a source, who sees it, and in which language. Reads which projects the user is in."""
+    """The identifier of a source, its audience and its language. Reads the user's projects."""
     audience = ["everybody"] if source.is_for_all else permissions.audience(user)
     seen = msgspec.json.encode([source.topic, audience, language, settings.VERSION])
     return hashlib.sha256(seen).hexdigest()[:32]
@@ -272,7 +276,7 @@ def key_of(source: TopicSource, user: User, language: str) -> str:
 def _redis() -> Redis:
     client = _clients.get(os.getpid())
     if client is None:
-        # Whoever waits for a page waits for no second try.
+        # A reader waits for the page, so there is no second try.
         once = Retry(NoBackoff(), 0)
         client = _clients[os.getpid()] = Redis.from_url(
             settings.REDIS_URL, socket_timeout=2.0, socket_connect_timeout=2.0, retry=once

@@ -14,8 +14,8 @@ from controlplane.queries.refusals import Unseen
 
 
 class Survivor(msgspec.Struct, frozen=True):
-    """What runs on a node and the record does not know, for it was restored from a backup. ``devices`` are given to
-    nobody else while it lives; ``stopped_by`` is who ordered its end and why, empty where nobody has."""
+    """A part that runs on a node but is missing from the database, which was restored from a backup. Its ``devices``
+    are not assigned while it runs; ``stopped_by`` is who ordered its end and why, empty if nobody has."""
 
     part: str
     node: str
@@ -32,19 +32,19 @@ def of_nodes(nodes: Iterable[rows.Node]) -> list[Survivor]:
         Survivor(
             part=part,
             node=node.name,
-            ended=told["phase"] >= Phase.ENDED,
-            pid=told["pid"],
-            devices=told["devices"],
-            since=told["since"],
-            stopped_by=told["stopped_by"],
+            ended=reported["phase"] >= Phase.ENDED,
+            pid=reported["pid"],
+            devices=reported["devices"],
+            since=reported["since"],
+            stopped_by=reported["stopped_by"],
         )
         for node in nodes
-        for part, told in sorted(node.survivors.items())
+        for part, reported in sorted(node.survivors.items())
     ]
 
 
 def found(part: str) -> Survivor:
-    """The survivor with this part; raises 404."""
+    """The survivor of this part; raises 404."""
     node = survivors.found(part)
     if node is None:
         raise Unseen(_("survivor {part}").format(part=part[:64]))

@@ -1,4 +1,4 @@
-"""Past, present and planned holders of each device, by lanes and segments; planned ones come from the timetable."""
+"""Past, present and planned holders of each device, as lanes and segments; planned ones are reservations."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A share of a device over a span. ``job`` and what belongs to it are null where you may not see the job.
+    """A share of a device over a span. ``job`` and what belongs to it are null if you may not see the job.
 
-    ``state`` is the stage's while it holds the device, and how the attempt ended afterwards: COMPLETED or its cause.
-    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, ``overdue_since_at`` when
-    it should have, where that time has passed; both are null where nobody can tell.
+    ``state`` is the stage's while it holds the device, and the result of the attempt afterwards: COMPLETED or its
+    cause. ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, or
+    ``overdue_since_at`` when it should have ended if that time has passed; both are null if unknown.
     """
 
     lane: str
@@ -68,7 +68,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Lanes and segments of a span. ``truncated`` tells that there is more than fits: ask for less time or one pool."""
+    """Lanes and segments of a span. ``truncated`` tells that there are more: ask for a shorter span or one pool."""
 
     now: datetime
     from_at: datetime
@@ -94,7 +94,7 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
     try:
         at: datetime | None = now + timedelta(seconds=float(text))
     except (ValueError, OverflowError):
-        # Not a number of seconds, then a date.
+        # Not a number of seconds, so a date.
         try:
             at = parse_datetime(text.replace(" ", "+"))
         except ValueError:
@@ -131,14 +131,14 @@ def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetim
 _OF_ATTEMPT: Final = "part__attempt__"
 _OF_STAGE: Final = "part__attempt__stage__"
 _OF_JOB: Final = "part__attempt__stage__job__"
-# Of thousands of claims only what is shown is read, as plain values.
+# There may be thousands of claims, so only the shown columns are read, as plain values.
 _SHOWN: Final = (
     "device_id", "milli", "opened_at", "closed_at", "part__started_at",
     f"{_OF_ATTEMPT}number", f"{_OF_ATTEMPT}cause", f"{_OF_STAGE}name", f"{_OF_STAGE}kind", f"{_OF_STAGE}state",
     f"{_OF_JOB}number", f"{_OF_JOB}name", f"{_OF_JOB}user_id", f"{_OF_JOB}user__username", f"{_OF_JOB}project_id",
     f"{_OF_JOB}project__name",
 )  # fmt: skip
-# And what tells when that which runs will end.
+# The columns for the expected end of running attempts.
 _GOING: Final = (
     f"{_OF_ATTEMPT}started_at", f"{_OF_ATTEMPT}created_at", f"{_OF_ATTEMPT}ended_at", f"{_OF_ATTEMPT}stop_why",
     f"{_OF_ATTEMPT}estimate", f"{_OF_STAGE}progress", f"{_OF_STAGE}request__time_limit_s",
@@ -146,7 +146,7 @@ _GOING: Final = (
 
 
 def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime, now: datetime) -> list[Segment]:
-    """What held these devices within the span; the newest first where there is more than fits."""
+    """The claims on these devices within the span; the newest first if there are too many."""
     sees = permissions.sight(user)
     claims = rows.Claim.objects.filter(device__in=list(lanes)).order_by("-opened_at", "id")
     still = claims.filter(opened_at__lt=end, closed_at=None)[: MOST_SEGMENTS + 1].values_list(*_SHOWN, *_GOING)
@@ -199,12 +199,12 @@ def _segment(
 
 
 def _planned(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime) -> list[Segment]:
-    """What the timetable has for these devices within the span, the soonest first."""
+    """The reservations of these devices within the span, soonest first."""
     by_text = {str(each): device for each, device in lanes.items()}
     waiting = rows.Stage.objects.filter(state__in=WAITING, planned__isnull=False).select_related(
         "job__project", "job__user"
     )
-    # Times are stored as RFC 3339 in UTC, which sorts as text does.
+    # Times are stored as RFC 3339 in UTC, so text order is time order.
     chosen = waiting.order_by(F("planned__start_at"), "id")[: MOST_PLANNED + 1]
     seen = set(
         rows.Job.objects.filter(permissions.visible_jobs(user), id__in={stage.job_id for stage in chosen}).values_list(

@@ -21,7 +21,7 @@ from scheduler.core.resources import topology
 
 class NearLink(msgspec.Struct, frozen=True):
     """A link of a device. ``peer`` names a device of the node (``gpu1``), a switch, or the ``host``; ``gbps`` is in
-    GB/s and null where the agent does not tell it."""
+    GB/s, null if the agent does not report it."""
 
     peer: str
     type: str
@@ -29,9 +29,9 @@ class NearLink(msgspec.Struct, frozen=True):
 
 
 class NearDevice(msgspec.Struct, frozen=True):
-    """Where a device stands. ``group`` is the number of its link group and ``numa`` its NUMA node, null where they are
-    not known; ``pcie`` is how it is attached to the host, such as ``gen5 x16``. ``busy`` is its mean utilisation of
-    late, from 0 to 1 in steps of an eighth, as the engine sees it."""
+    """The place of a device in its node. ``group`` is the number of its link group and ``numa`` its NUMA node, null if
+    unknown; ``pcie`` is its connection to the host, such as ``gen5 x16``. ``busy`` is its recent mean utilisation, from
+    0 to 1 in steps of an eighth, as the engine uses it."""
 
     name: str
     uuid: str
@@ -46,8 +46,8 @@ class NearDevice(msgspec.Struct, frozen=True):
 
 
 class LinkGroup(msgspec.Struct, frozen=True):
-    """Devices that links join faster than the host does. ``gbps`` is the slowest of these links in GB/s, null where
-    none tells it; ``types`` are their sorts."""
+    """Devices joined by links that are faster than those through the host. ``gbps`` is the slowest of these links in
+    GB/s, null if unknown; ``types`` are their kinds."""
 
     number: int
     types: list[str]
@@ -56,9 +56,9 @@ class LinkGroup(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """A node in its surroundings. ``gbps`` is the bandwidth of its link to the others of its ``domain`` in Gbit/s, as
-    its label ``link-gbps`` declares it, or as inputs came to it where it ``is_measured``; null where neither is known.
-    ``load`` is 0 for an idle node and 1 for a full one; beyond that work queues."""
+    """A node and its network domain. ``gbps`` is the bandwidth of its link to the others of its ``domain`` in Gbit/s,
+    as its label ``link-gbps`` declares it, or as measured from transfers of inputs if ``is_measured``; null if unknown.
+    ``load`` is 0 for an idle node and 1 for a full one; above 1 work queues."""
 
     node: str
     domain: str
@@ -70,13 +70,13 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 class TopologyFilter(django_filters.FilterSet):
-    """What the topology may be narrowed by."""
+    """Filters of the topology."""
 
     node = django_filters.CharFilter("name", help_text="Name of a node.")
     pool = django_filters.CharFilter("pools__name", help_text="Name of a pool.")
 
 
-def surroundings() -> QuerySet[rows.Node]:
+def nodes_with_devices() -> QuerySet[rows.Node]:
     """The nodes with the devices that they report."""
     present = rows.Device.objects.filter(present=True).order_by("kind", "index")
     return rows.Node.objects.prefetch_related(Prefetch("devices", present))
@@ -84,7 +84,7 @@ def surroundings() -> QuerySet[rows.Node]:
 
 def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the nodes that ``params`` ask for."""
-    return listed(user, "/topology", params, TopologyFilter(params, surroundings()), ORDER, shown)
+    return listed(user, "/topology", params, TopologyFilter(params, nodes_with_devices()), ORDER, shown)
 
 
 def shown(nodes: Iterable[rows.Node], user: User) -> list[Topology]:
@@ -125,7 +125,7 @@ def _shown(node: rows.Node) -> Topology:
 
 
 def _links(device: rows.Device, names: dict[str, str]) -> list[NearLink]:
-    """The links of a device; none where they are from before there were bounds."""
+    """The links of a device; none for rows from before inputs were bounded."""
     try:
         told = msgspec.convert(device.links, list[protocol.Link])
     except msgspec.ValidationError:

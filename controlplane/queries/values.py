@@ -1,4 +1,4 @@
-"""Metrics that a job's stages reported, by step: the points of a loss curve, also long after the stage's end."""
+"""Metrics that a job's stages reported, by step: the points of a loss curve, kept after the stage's end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from controlplane.jobs.models import Curves, Job
 
 
 class ReportedSeries(msgspec.Struct, frozen=True):
-    """One number over the steps. A value is null where the steps begin anew, so that a line breaks there. ``reports``
-    tells of how many reports these are the points: of more than a few hundred the extremes are kept."""
+    """One metric over the steps. A value is null where the steps start again, so that a line breaks there. ``reports``
+    is the number of reports behind these points: above a few hundred, the extremes are kept."""
 
     name: str
     steps: list[float]
@@ -27,7 +27,7 @@ class ReportedNumbers(msgspec.Struct, frozen=True):
 
 
 class ReportedList(msgspec.Struct, frozen=True):
-    """What a job's attempts reported, in the order of its stages: of the newest sixteen that reported any number."""
+    """The reports of a job's attempts, in the order of its stages: of the newest sixteen that reported any number."""
 
     results: list[ReportedNumbers]
 
@@ -38,8 +38,8 @@ def reported(job: Job, stage: str = "", name: str = "") -> ReportedList:
     if stage:
         rows = rows.filter(attempt__stage__name=stage)
     ordered = rows.order_by("attempt__stage__index", "attempt__number")
-    told = [ReportedNumbers(row.attempt.stage.name, row.attempt.number, _series(row, name)) for row in ordered]
-    return ReportedList([one for one in told if one.series])
+    attempts = [ReportedNumbers(row.attempt.stage.name, row.attempt.number, _series(row, name)) for row in ordered]
+    return ReportedList([one for one in attempts if one.series])
 
 
 def _series(row: Curves, only: str) -> list[ReportedSeries]:

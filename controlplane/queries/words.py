@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop as _
 from controlplane.clauses import ShownValues, in_words, shown
 from scheduler.core.explain.counterfactual import SENTENCES
 
-# The templates of the catalogue of reasons, for the translators; a test compares them with the catalogue.
+# The templates of the catalogue of reasons, for translators; a test compares them with the catalogue.
 REASONS = (
     _("on hold by {who}"),
     _("stage {stage} did not complete, and this one needs it"),
@@ -49,7 +49,7 @@ REASONS = (
 )
 
 
-# What would have to be otherwise, by kind of change; a test compares them with those of the search.
+# Counterfactual changes by kind; a test compares them with those of the search.
 CHANGES = (
     _("released from its hold"),
     _("with pool {pool} started again"),
@@ -78,10 +78,10 @@ CHANGES = (
 )
 
 
-# Who did something, where it was no person.
+# The system as the one who acted.
 ACTORS = {"engine": gettext_lazy("engine"), "agent": gettext_lazy("agent")}
 
-# Who can do something about a reason for waiting.
+# Who can change the cause of a wait reason.
 ACTS = {
     "user": gettext_lazy("user"),
     "lead": gettext_lazy("lead"),
@@ -92,7 +92,7 @@ ACTS = {
 
 
 def change_text(change: Mapping[str, Any]) -> str:
-    """A change of a counterfactual in the reader's language."""
+    """A change of a counterfactual, in the reader's language."""
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
@@ -100,7 +100,7 @@ def change_text(change: Mapping[str, Any]) -> str:
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:
-    """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
+    """The text ``name`` of an object, in the reader's language if ``<name>_said`` has it in clauses."""
     return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
 
 
@@ -111,7 +111,7 @@ def told_texts(one: Mapping[str, Any], name: str) -> list[str]:
 
 
 def funnel_text(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """How many nodes were left after each filter of a search, with the filters in the reader's language."""
+    """The number of nodes left after each filter of a search, with the filters in the reader's language."""
     funnel, said = waiting["funnel"], waiting["funnel_said"]
     if len(said) != len(funnel):
         return [(label, count) for label, count in funnel]
@@ -125,7 +125,7 @@ def partition_text(profile: str, slot: int | None, device: str = "") -> str:
 
 
 def division_text(division: Mapping[str, Any] | None) -> str:
-    """How a device is divided, in a line; empty for one that is not."""
+    """The partitioning of a device in one line; empty if it has none."""
     if division is None:
         return ""
     times = Counter(one["profile"] for one in division["made"])

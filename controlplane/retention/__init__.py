@@ -1,1 +1,1 @@
-"""How long what ended is kept: by kind, by project, previewed, and removed in small steps."""
+"""Retention of ended records: by kind, by project, previewed, and removed in small steps."""

@@ -1,4 +1,4 @@
-"""Retention in the administration: what projects chose, what was removed, and what would be now."""
+"""Retention in the administration: choices of projects, past removals, and a preview."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controlplane.retention.models import Override, Removal
 
 @admin.register(Override)
 class OverrideAdmin(Audited):
-    """What projects chose, beside the table of what would go now."""
+    """Choices of projects, with a preview of what would be removed now."""
 
     list_display = ["project", "kind", "days", "log_bytes"]
     list_filter = ["kind"]
@@ -31,7 +31,7 @@ class OverrideAdmin(Audited):
         return [own, *super().get_urls()]
 
     def preview(self, request: HttpRequest) -> HttpResponse:
-        """What would go now, by kind and project."""
+        """What would be removed now, by kind and project."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         values = {
@@ -45,7 +45,7 @@ class OverrideAdmin(Audited):
 
 @admin.register(Removal)
 class RemovalAdmin(ReadOnly):
-    """What was removed."""
+    """Past removals."""
 
     list_display = ["at", "project", "went"]
     list_select_related = ["project"]

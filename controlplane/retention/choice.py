@@ -1,4 +1,4 @@
-"""Which of some rows go: a pure function, so that a preview and a removal cannot differ."""
+"""Chooses which rows to remove: a pure function, so that preview and removal cannot differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that is kept: since when it has ended, how many bytes it has, and whether something still needs it."""
+    """One record: since when it has ended, its size in bytes, and whether it is still needed."""
 
     id: Any
     at: datetime
@@ -19,8 +19,8 @@ class Row:
 
 
 def choose(rows: Iterable[Row], before: datetime | None, excess: int = 0) -> Iterator[Row]:
-    """The rows that go, of ``rows`` with the oldest first: those from before a moment, and the oldest others until
-    ``excess`` bytes are freed. What is needed never goes."""
+    """Yield the rows to remove, of ``rows`` with the oldest first: those from before a time, and the oldest others
+    until ``excess`` bytes are freed. Needed rows are never removed."""
     freed = 0
     for row in rows:
         if row.is_needed:

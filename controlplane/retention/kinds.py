@@ -1,8 +1,8 @@
-"""The kinds of records that retention removes, each with its rows and how they go: a new kind is one more entry.
+"""The kinds of records that retention removes, each with its rows and its removal: a new kind is one more entry.
 
-``rows`` are those that may go at all, of a project where the kind has projects, with ``age`` (since when) and ``size``
-(bytes). Nothing that lives is among them: no job that has not ended, no bundle that such a job names, no log that may
-still grow. ``remove`` takes ids that were chosen a moment ago, and looks again, under lock.
+``rows`` are those that may be removed at all, of a project if the kind has projects, with ``age`` (since when) and
+``size`` (bytes). None of them is in use: no job that has not ended, no bundle of such a job, no log that may still
+grow. ``remove`` takes ids that were chosen shortly before, and checks again, under lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rows = Callable[[Project | None], "QuerySet[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of records. ``step`` of them go in one transaction."""
+    """One kind of records. ``step`` of them are removed in one transaction."""
 
     name: str
     title: Promise
@@ -61,7 +61,7 @@ def _logs(project: Project | None) -> QuerySet[Any]:
 
 
 def _remove_logs(ids: Sequence[Any]) -> None:
-    # Whoever appends holds the same locks.
+    # Appenders hold the same locks.
     logs.remove([part.id for part in Part.objects.select_for_update().filter(id__in=ids).order_by("id")])
 
 
@@ -79,7 +79,7 @@ def _jobs_with_events(project: Project | None) -> QuerySet[Any]:
     return _ended_jobs(project).filter(events_gone=0)
 
 
-# All before the one that says how the job ended: that stays, and so does what came after it.
+# All events before the one about the job's end; that one and later ones stay.
 _FORGET_EVENTS: Final = """
 WITH last AS (
     SELECT j.id, min(e.seq) - 1 AS until FROM jobs_job j JOIN jobs_event e ON e.job_id = j.id
@@ -103,7 +103,7 @@ def _bundles(project: Project | None) -> QuerySet[Any]:
 
 
 def _remove_bundles(ids: Sequence[Any]) -> None:
-    # Whoever uploads one or begins to need it in this moment waits for this lock, and finds it gone: row and bytes.
+    # A concurrent upload or use waits for this lock, and finds row and bytes gone.
     locked = list(Bundle.objects.select_for_update().filter(pk__in=ids, used_at__lt=Now() - timedelta(hours=2)))
     unused = list(_bundles(None).filter(pk__in=[row.pk for row in locked]).values_list("pk", flat=True))
     for sha256 in unused:
@@ -125,7 +125,7 @@ def _keys(project: Project | None) -> QuerySet[Any]:
 
 
 def _remove_keys(ids: Sequence[Any]) -> None:
-    # One whose life was over may have been given again meanwhile, in the same row.
+    # An expired key may have been used again meanwhile, in the same row.
     IdempotencyKey.objects.filter(pk__in=ids, created_at__lt=Now() - KEY_LIFE).delete()
 
 

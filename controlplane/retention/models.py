@@ -1,4 +1,4 @@
-"""What projects chose of how long their records are kept, and what was removed when."""
+"""Retention choices of projects, and past removals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.accounts.models import Project
 
 
 class Override(models.Model):
-    """Keeps one kind of records of one project for another time than the others'; of logs also to another size."""
+    """The retention of one kind of records of one project; for logs also their size."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="retention")
     kind = models.CharField(max_length=20)
@@ -34,8 +34,8 @@ class Override(models.Model):
 
 
 class Removal(models.Model):
-    """What one run of retention removed of a project, or of the cluster where there is none: by kind, how many rows and
-    bytes, and since when the oldest was there."""
+    """What one run removed of a project, or of the cluster without one: by kind, the numbers of rows and bytes, and the
+    age of the oldest."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""How long each kind is kept: by the settings, by the project's own choice, and by law."""
+"""The retention of each kind: by the settings, the project's own choice, and legal minimums."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from controlplane.retention.models import Override
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """For how many days a kind is kept, 0 for ever; and of logs, how many bytes a project may have, 0 without limit."""
+    """The days that a kind is kept, 0 for ever; and for logs, the most bytes of a project, 0 without limit."""
 
     days: int
     log_bytes: int = 0
 
     def before(self, now: datetime) -> datetime | None:
-        """What is older than this goes."""
+        """The time before which records are removed."""
         return now - timedelta(days=self.days) if self.days else None
 
 
-class Unfit(Exception):
-    """Raised for a choice that cannot be; ``kind`` is what it is about."""
+class InvalidChoice(Exception):
+    """Raised for an invalid choice; ``kind`` is the kind concerned."""
 
     def __init__(self, kind: str, says: str) -> None:
         super().__init__(says)
@@ -38,7 +38,7 @@ class Unfit(Exception):
 
 
 def rule_of(kind: Kind, project: Project | None) -> Rule:
-    """The rule that holds for a kind, of a project where the kind has projects."""
+    """The rule for a kind, of a project if the kind has projects."""
     own = Override.objects.filter(project=project, kind=kind.name).first() if project else None
     days = settings.RETENTION_DAYS[kind.name] if own is None or own.days is None else own.days
     if kind.name != "logs":
@@ -48,7 +48,7 @@ def rule_of(kind: Kind, project: Project | None) -> Rule:
 
 
 def excess(kind: Kind, project: Project | None, rule: Rule) -> int:
-    """By how many bytes a project is above what it may have."""
+    """How many bytes a project is above its limit."""
     if kind.name != "logs" or project is None or not rule.log_bytes:
         return 0
     held = PartLog.objects.filter(project=project, gone_at=None).aggregate(sum=Sum("size_bytes"))["sum"] or 0
@@ -56,7 +56,7 @@ def excess(kind: Kind, project: Project | None, rule: Rule) -> int:
 
 
 def fault(kind: str, days: int | None, log_bytes: int | None) -> str:
-    """What is wrong with a project's own choice; empty where nothing is."""
+    """Return what is invalid about a project's own choice; empty if nothing is."""
     if kind not in NAMED or not NAMED[kind].has_projects:
         named = ", ".join(name for name, each in NAMED.items() if each.has_projects)
         return _("{kind!r} is no kind that projects may choose for; there are {named}").format(
@@ -71,7 +71,7 @@ def fault(kind: str, days: int | None, log_bytes: int | None) -> str:
 
 
 def choose(project: Project, days: Mapping[str, int | None], log_bytes: int | EllipsisType | None) -> list[Override]:
-    """The rows of what a project chooses, not saved yet; what is left out stays as it is. Raises :class:`Unfit`."""
+    """Return the unsaved rows of a project's choice; absent kinds stay as they are. Raises :class:`InvalidChoice`."""
     found = []
     for kind in sorted({*days, *([] if log_bytes is ... else ["logs"])}):
         row = Override.objects.filter(project=project, kind=kind[:20]).first() or Override(project=project, kind=kind)
@@ -80,13 +80,13 @@ def choose(project: Project, days: Mapping[str, int | None], log_bytes: int | El
         if kind == "logs" and not isinstance(log_bytes, EllipsisType):
             row.log_bytes = log_bytes
         if says := fault(kind, row.days, row.log_bytes):
-            raise Unfit(kind, says)
+            raise InvalidChoice(kind, says)
         found.append(row)
     return found
 
 
 def lengthens(kind: str, days: int | None, log_bytes: int | None) -> bool:
-    """Whether a choice keeps more than the settings do: that is not for a project's lead to say."""
+    """Whether a choice keeps more than the settings do, which a project's lead may not."""
     usual, most = settings.RETENTION_DAYS[kind], settings.LOG_BYTES_PER_PROJECT
     longer = days is not None and bool(usual) and days > usual
     return longer or (log_bytes is not None and bool(most) and log_bytes > most)

@@ -1,4 +1,4 @@
-"""Removes what is older than it is kept, in small steps, and tells beforehand what that would be."""
+"""Removes records past their retention, in small steps, and previews that."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from controlplane.retention.models import Removal
 
 log = logging.getLogger(__name__)
 
-# So long one run goes on removing; the next goes on where it stopped.
+# How long one run removes; the next run continues.
 LONGEST_S: Final = 60.0
-# No preview counts more rows of one kind and project.
+# The most rows of one kind and project that a preview counts.
 MOST_COUNTED: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Went:
-    """What goes, or went, of one kind: how many rows and bytes, and since when the oldest has been there."""
+    """Records of one kind that are, or were, removed: numbers of rows and bytes, and the age of the oldest."""
 
     rows: int
     size_bytes: int
     oldest: datetime | None
 
-    def told(self) -> dict[str, Any]:
-        """As it is written down."""
+    def plain(self) -> dict[str, Any]:
+        """The form in which it is stored."""
         return {**asdict(self), "oldest": self.oldest.isoformat() if self.oldest else None}
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What would go of one kind, of a project where the kind has projects, by which rule. ``is_cut`` says that more
-    would go than was counted."""
+    """Records of one kind to remove, of a project if the kind has projects, and the rule. ``is_cut`` tells that there
+    are more than were counted."""
 
     kind: Kind
     project: Project | None
@@ -52,7 +52,7 @@ class Due:
 
 
 def places(project: Project | None = None) -> Iterator[tuple[Kind, Project | None]]:
-    """Each kind, with each project where it has projects; with ``project`` only that."""
+    """Yield each kind, with each project if it has projects; with ``project`` only that."""
     projects = [project] if project else list(Project.objects.order_by("name"))
     for kind in KINDS:
         if kind.has_projects:
@@ -62,7 +62,7 @@ def places(project: Project | None = None) -> Iterator[tuple[Kind, Project | Non
 
 
 def _chosen(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime, most: int) -> list[Row]:
-    """The rows that are due, the oldest first, of which no more than so many are looked at."""
+    """The rows that are due, oldest first, among at most so many."""
     before, excess = rule.before(now), rules.excess(kind, project, rule)
     rows = kind.rows(project)
     if not excess:
@@ -75,7 +75,7 @@ def _summed(rows: list[Row]) -> Went:
 
 
 def preview(project: Project | None = None, now: datetime | None = None) -> list[Due]:
-    """What a removal would remove now, of one project or of all and the cluster."""
+    """Return what would be removed now, of one project or of all and the cluster."""
     now = now or timezone.now()
     found = []
     for kind, whose in places(project):
@@ -86,7 +86,7 @@ def preview(project: Project | None = None, now: datetime | None = None) -> list
 
 
 def sweep(now: datetime | None = None, longest_s: float = LONGEST_S) -> list[Removal]:
-    """Removes what is due, step by step, until it is done or the time is up; what was written down of it."""
+    """Remove what is due, step by step, until done or the time is up; return the records of it."""
     now, until = now or timezone.now(), time.monotonic() + longest_s
     went: dict[Project | None, dict[str, list[Row]]] = {}
     for kind, project in places():
@@ -101,7 +101,7 @@ def sweep(now: datetime | None = None, longest_s: float = LONGEST_S) -> list[Rem
 
 
 def _step(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime) -> list[Row]:
-    """Removes the oldest rows that are due, no more than one step; those that went."""
+    """Remove the oldest due rows, at most one step; return them."""
     rows = _chosen(kind, project, rule, now, kind.step)
     if not rows:
         return []
@@ -109,7 +109,7 @@ def _step(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime) 
         with transaction.atomic():
             kind.remove([row.id for row in rows])
     except DatabaseError as error:
-        # Somebody else holds a lock; the next run tries again.
+        # Another transaction holds a lock; the next run tries again.
         log.warning("%s of %s were not removed: %s", kind.name, project or "the cluster", error)
         return []
     left = set(kind.rows(project).filter(pk__in=[row.id for row in rows]).values_list("pk", flat=True))
@@ -117,6 +117,6 @@ def _step(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime) 
 
 
 def _noted(project: Project | None, by_kind: dict[str, list[Row]]) -> Removal:
-    told = {name: _summed(rows).told() for name, rows in by_kind.items()}
-    log.info("removed by retention of %s: %s", project or "the cluster", told)
-    return Removal.objects.create(project=project, went=told)
+    by_name = {name: _summed(rows).plain() for name, rows in by_kind.items()}
+    log.info("removed by retention of %s: %s", project or "the cluster", by_name)
+    return Removal.objects.create(project=project, went=by_name)

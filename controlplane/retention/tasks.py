@@ -1,4 +1,4 @@
-"""The Celery tasks of what has ended: its logs move to the archive, and what is old goes."""
+"""The Celery tasks of ended records: archives logs, and removes old records."""
 
 import time
 
@@ -16,7 +16,7 @@ ARCHIVE_EVERY_S = 60.0
     name="maintenance.retention", acks_late=True, reject_on_worker_lost=True, soft_time_limit=300, time_limit=330
 )
 def remove_old() -> None:
-    """Removes what is older than it is kept. Idempotent: it is claimed by a row, and what went is gone."""
+    """Removes records past their retention. Idempotent: each run is claimed by a row."""
     if claim("retention", EVERY_S * 0.9):
         sweep.sweep()
 
@@ -25,8 +25,7 @@ def remove_old() -> None:
     name="maintenance.archive", acks_late=True, reject_on_worker_lost=True, soft_time_limit=600, time_limit=660
 )
 def archive_logs() -> None:
-    """Moves logs of parts that have ended into the archive. Idempotent: it is claimed by a row, each log by its own,
-    and a log that has moved is due no more."""
+    """Moves logs of ended parts into the archive. Idempotent: the run is claimed by a row, each log by its own."""
     if claim("archive", ARCHIVE_EVERY_S * 0.9):
         log_archive.move_due()
         log_blocks.sweep(int(time.time()) // 60)

@@ -47,7 +47,7 @@ def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, Tol
 
 
 @contextmanager
-def _alone(who: str, faults: dict[str, Told], *, carefully: bool) -> Iterator[None]:
+def _savepoint(who: str, faults: dict[str, Told], *, carefully: bool) -> Iterator[None]:
     """Run the block in a savepoint if ``carefully``: a failure is rolled back and noted in ``faults``, others go on.
 
     Otherwise there is no savepoint, and a database error ends the whole transaction.
@@ -88,12 +88,12 @@ def _apply(
     placings = []
     for start in plan.starts:
         if start.stage in rows and start.stage not in barred and rows[start.stage].state == State.PENDING:
-            with _alone(_named(stages[start.stage]), faults, carefully=carefully):
+            with _savepoint(_named(stages[start.stage]), faults, carefully=carefully):
                 placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
     notes: list[service.Note] = []
     placed: set[str] = set()
     for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
-        with _alone(_named(stages[str(group[0].stage.id)]), faults, carefully=carefully):
+        with _savepoint(_named(stages[str(group[0].stage.id)]), faults, carefully=carefully):
             notes += service.place(jobs, group, at)
             placed |= {str(placing.stage.id) for placing in group}
     stopped: list[str] = []
@@ -101,7 +101,7 @@ def _apply(
         row = rows.get(stop.victim)
         if row is None or row.state not in sources(What.STOP) or stop.stage in barred:
             continue
-        with _alone(_named(victims[stop.victim]), faults, carefully=carefully):
+        with _savepoint(_named(victims[stop.victim]), faults, carefully=carefully):
             notes += service.stop(
                 [jobs[row.job_id]],
                 [row],

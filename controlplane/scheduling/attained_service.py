@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-# Per attempt: how long it held its devices, how many of them (accelerators where it had any, else cores), the model of
-# the first, whether it saved its work after it was told to stop, but for the first how long it took to begin, and how
-# much of its work its last checkpoint keeps, in seconds on a device of speed 1.
+# Per attempt: how long it held its devices, how many of them (accelerators if it had any, else cores), the model of the
+# first, whether it saved its work after it was asked to stop, its time to start (except for the first attempt), and the
+# work that its last checkpoint keeps, in seconds on a device of speed 1.
 _RECEIVED = """
 SELECT a.stage_id, coalesce(h.model, ''), a.ran_s, a.ran_s * coalesce(h.milli, 0) / 1000, a.ended_at, a.saved,
        a.began_in_s, a.kept_s

@@ -26,7 +26,7 @@ class DurationForecast:
         self.held: Held = held or {}
         self._fastest: dict[tuple[tuple[Alternative, ...], str, str], float] = {}
 
-    def told(self, stage: Stage, placement: Placement | None = None) -> dict[str, Any]:
+    def plain(self, stage: Stage, placement: Placement | None = None) -> dict[str, Any]:
         """Return the forecast as the API shows it: ``p50`` and ``p90`` in seconds (``None`` if unknown) and its basis.
 
         ``held`` of the ``seen`` earlier stages of the pool ended by their p90.

@@ -127,7 +127,7 @@ class History:
             going = dict(cursor.fetchall())
         self.aside = {}
         fresh = []
-        for *row, upper_s, pool in reversed(rows):  # the oldest first: what is learned is learned in order of time
+        for *row, upper_s, pool in reversed(rows):  # oldest first, because learning is in order of time
             try:
                 one = _finished(row)
                 if one.id not in self._finished:

@@ -34,10 +34,10 @@ _last_at = 0.0
 _last_s = 0.0
 _began_at = float("-inf")
 _done: Cycle | None = None
-# What asks for the next cycle, and for the next look at those who wait.
+# The messages that request the next cycle, and the next evaluation of waiting stages.
 _timers: dict[Callable[[], None], threading.Timer] = {}
-# Nobody is told why it waits between the cycles before so long after one: what comes then has the core. Between two
-# looks at some of them passes so many times as long as the first of the two took.
+# No reasons are written between the cycles within this time after one, so that new work has the core. The pause between
+# two evaluations is this multiple of the duration of the first.
 QUIET_S = 0.5
 REST = 2.0
 
@@ -55,7 +55,7 @@ def forget() -> None:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[bool]:
+def _scheduling_lock() -> Iterator[bool]:
     """Hold the installation's scheduling lock. Yields False if another process holds it for too long."""
     with connection.cursor() as cursor:
         try:
@@ -78,14 +78,14 @@ def cycle() -> None:
         if 0 < pause < 1:
             time.sleep(pause)
         changes.clear_wake()
-        with _alone() as mine:
-            if not mine:
+        with _scheduling_lock() as is_held:
+            if not is_held:
                 return
             began, _last_at, _began_at = time.perf_counter(), clock(), time.monotonic()
             try:
                 done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:
-                raise  # it is away or busy, which other places tell
+                raise  # it is unreachable or busy, which is reported elsewhere
             except Exception as error:
                 _alarms.tell({alarms.CYCLE: {"scheduler": told(clause("NoCycle", fault=of_error(error)))}})
                 raise
@@ -101,15 +101,15 @@ def cycle() -> None:
         _arm(QUIET_S if _store.is_behind else None, changes.explain)
 
 
-def tell() -> None:
+def explain() -> None:
     """Write the reasons of waiting stages that the last cycle did not reach, and set a timer if more are left."""
-    with _mutex, _alone() as mine:
-        if not mine or _done is None or not _store.is_behind:
+    with _mutex, _scheduling_lock() as is_held:
+        if not is_held or _done is None or not _store.is_behind:
             return
         began, now = time.perf_counter(), clock()
-        told = tell_more(_store, _planner, _done, now)
+        explained = tell_more(_store, _planner, _done, now)
         took_s = time.perf_counter() - began
-        recorder.note(told, took_s, now, is_between=True)
+        recorder.note(explained, took_s, now, is_between=True)
         _arm(REST * took_s if _store.is_behind else None, changes.explain)
 
 

@@ -14,7 +14,7 @@ from scheduler.predict.finished import Asked, Finished
 from scheduler.predict.memory import MemoryAdvice, Peaks
 
 REREAD_S: Final = 30.0
-# What was read once is asked for again for so long, for a row that was written before but seen only after it.
+# Rows are read again for this long, because a row may become visible after later ones.
 OVERLAP_S: Final = 120.0
 RECORDS: Final = 2_000
 

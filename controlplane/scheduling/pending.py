@@ -114,9 +114,9 @@ class PendingStages:
         moved = {i for i in bound.keys() | self._bound.keys() if bound.get(i) != self._bound.get(i)}
         self._bound = bound
         for i in stale | affected | moved:
-            self._tell(i)
+            self._note_change(i)
 
-    def _tell(self, i: uuid.UUID) -> None:
+    def _note_change(self, i: uuid.UUID) -> None:
         """Combine the cached rows of a stage, and add it to the news if it differs from before."""
         name, stage = str(i), self._stages.get(i)
         if stage is None:
@@ -216,7 +216,7 @@ class PendingStages:
                 again.add(i)
             elif estimate != known.estimate:
                 self._stages[i] = replace(known, estimate=estimate)
-                self._tell(i)
+                self._note_change(i)
         return again
 
     @staticmethod

@@ -26,8 +26,9 @@ from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
+from controlplane.scheduling.waiting_reasons import key_facts
 from scheduler.core.model.clauses import plain
-from scheduler.core.model.types import Resize, Stop, Wait
+from scheduler.core.model.types import Resize, Stop
 from scheduler.core.planning.cycle import Cycle
 from scheduler.decisions import canonical, code, difference, log
 
@@ -126,7 +127,7 @@ class Recorder:
             try:
                 rows = self.flush()
                 if rows and self.shadow_is_due():
-                    changes.think_beside(rows[-1].pk)
+                    changes.request_shadows(rows[-1].pk)
             except Exception:
                 logger.exception("a decision could not be written down; deciding goes on")
             finally:
@@ -136,7 +137,7 @@ class Recorder:
         """Update the known reasons, and return whether anything was decided or any of them changed."""
         plan, is_news = one.cycle.plan, _decided(one)
         for wait in plan.waits:
-            standing, known = _standing(wait), self._known.get(wait.stage)
+            standing, known = key_facts(wait), self._known.get(wait.stage)
             if known != standing:
                 is_news = True
                 self._forget(wait.stage)
@@ -188,7 +189,7 @@ class Recorder:
         self._shadowed_at = now
         if Pool.objects.exclude(shadow_profile="").exists():
             return True
-        alarms.raised(alarms.SHADOW, {})  # nobody thinks beside any more: nothing is wrong with it
+        alarms.raised(alarms.SHADOW, {})  # no pool has a shadow profile any more, so its alarm is cleared
         return False
 
 
@@ -196,15 +197,6 @@ def _decided(one: Noted) -> bool:
     """Return whether the cycle changed anything, or tried to."""
     applied = one.cycle.applied
     return bool(applied.started or applied.stopped or applied.skipped or one.cycle.plan.replanned)
-
-
-def _standing(wait: Wait) -> Any:
-    """Return what a stage waits for and until when, as far as a change of it is worth a new record."""
-    planned = wait.planned
-    return (
-        wait.reasons[0].code if wait.reasons else "",
-        planned and (round(planned.start_at), planned.placement),
-    )
 
 
 def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
@@ -222,7 +214,7 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
         duration_ms=round(one.took_s * 1000, 3),
         waiting=len(snapshot.waiting),
         started=[{"stage": numbers[i], **whys[i]} for i in applied.started],
-        evicted=[_told(stops[i], numbers) for i in applied.stopped],
+        evicted=[_stop_entry(stops[i], numbers) for i in applied.stopped],
         skipped=[numbers[i] for i in applied.skipped],
         waits={code: count for code, count in counts.items() if code and count},
         head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
@@ -231,7 +223,7 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
     )
 
 
-def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
+def _stop_entry(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
     """Return which stages were told to stop, for which stage and at what price."""
     told: dict[str, Any] = {
         "stage": numbers[stop.victim],

@@ -99,7 +99,7 @@ class RunningStages:
         turned = {uuid.UUID(name) for name in circles ^ self._circles}
         self._circles = circles
         for i in stale | turned:
-            self._tell(i)
+            self._note_change(i)
 
     def _look(self, cursor: Any, now: float, rows: list[Any], stale: set[uuid.UUID], *, pinning: bool) -> None:
         """Process these rows; a stage of ``stale`` without a row holds nothing any more."""
@@ -121,7 +121,7 @@ class RunningStages:
         for row in rows:
             self._stages[row[0]] = self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ()))
 
-    def _tell(self, i: uuid.UUID) -> None:
+    def _note_change(self, i: uuid.UUID) -> None:
         """Add a stage to the news if it differs from before."""
         name, one = str(i), self._stages.get(i)
         if one is None:

@@ -22,7 +22,7 @@ from scheduler.decisions.log import Record
 MOST_CYCLES: Final = 1_000
 
 
-def think_beside(decision_id: int) -> Shadow | None:
+def evaluate_shadows(decision_id: int) -> Shadow | None:
     """Record what the pools' shadow profiles would have decided.
 
     Returns ``None`` if no pool has one, the decision's inputs are gone, or it was done before.

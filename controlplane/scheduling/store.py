@@ -70,11 +70,11 @@ class LiveStore:
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.
         self._serial = 0
-        # Whether the last load began anew.
+        # Whether the last load read everything.
         self.has_read_everything = False
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
-        # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
+        # Rows that the last cycle left out because they are invalid: by kind of alarm, then by name.
         self.aside: dict[str, dict[str, Told]] = {}
 
     @uncollected()
@@ -143,7 +143,7 @@ class LiveStore:
         """Return what changed in the snapshot of :meth:`load` since the last call."""
         self._serial += 1
         found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
-        self._reports.hear(found)
+        self._reports.note_changes(found)
         self._forget_news()
         return found
 

@@ -34,7 +34,7 @@ def explain() -> None:
     Idempotent: the reasons are those of the last cycle.
     """
     try:
-        loop.tell()
+        loop.explain()
     except SoftTimeLimitExceeded:
         loop.forget()
         raise

@@ -83,7 +83,7 @@ class WaitingReasons:
             tuple[tuple[Node, ...], Mapping[tuple[str, str], float], dict[str, str], DurationForecast] | None
         ) = None
 
-    def hear(self, news: News) -> None:
+    def note_changes(self, news: News) -> None:
         """Note what changed since the last cycle."""
         self._is_stirred |= bool(news.waiting or news.running or news.nodes)
         for name, stage in news.waiting.items():
@@ -223,7 +223,7 @@ class WaitingReasons:
         for wait in plan.waits:
             if wait.stage not in stages:
                 continue
-            was, urgent = self._written.get(wait.stage), _urgent(wait)
+            was, urgent = self._written.get(wait.stage), key_facts(wait)
             if was is None:
                 fresh.append((wait, urgent))
             elif was.urgent != urgent:
@@ -303,7 +303,7 @@ def _row(
     }
     promise = msgspec.to_builtins(wait.planned) if wait.planned else None
     first_promise = _first_promise(stage, wait.planned) if wait.planned else None
-    lasts = lengths.told(stage, wait.planned.placement if wait.planned else None)
+    lasts = lengths.plain(stage, wait.planned.placement if wait.planned else None)
     announced = msgspec.to_builtins(first(stage, wait.expected)) if wait.expected else None
     funnel = [list(step) for step in wait.funnel]
     values = (reasons, funnel, shown(wait.expected), planned, promise, first_promise, lasts, announced)
@@ -324,8 +324,8 @@ def _reason(reason: Reason) -> dict[str, Any]:
     }
 
 
-def _urgent(wait: Wait) -> Any:
-    """Return what must be written at once when it changes: the first reason and the promised reservation."""
+def key_facts(wait: Wait) -> Any:
+    """Return the first reason and the reservation; a change of these is written and recorded at once."""
     planned = wait.planned
     return (
         wait.reasons[0].code if wait.reasons else "",

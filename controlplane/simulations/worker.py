@@ -62,7 +62,7 @@ def run(simulation_id: int) -> None:
 
     try:
         scenario = build(service.scenario_of(row), limits=service.LIMITS)
-        result = report.live(scenario, progress)
+        result = report.simulate(scenario, progress)
         service.end(row.pk, SimulationPhase.DONE, result=result)
     except Exception as error:  # whatever it is, its owner has to hear of it
         service.end(row.pk, SimulationPhase.FAILED, of_error(error))

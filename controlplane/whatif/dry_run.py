@@ -143,7 +143,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
 def _memory(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User, now: float) -> dict[str, Any] | None:
     """Return advice on the host memory that a stage asks; None if there is nothing to advise."""
     advice = _advisor.advise(_asked(resolved, stage, user), stage.request, now)
-    return _told(advice, stage.request["memory_bytes"])
+    return _memory_advice(advice, stage.request["memory_bytes"])
 
 
 def _device_memory(
@@ -175,7 +175,7 @@ def _device_memory(
     advice = _advisor.advise_on_device(_asked(resolved, stage, user), ask["kind"], asked, now)
     if advice is None or (advice.verdict == "tight" and not named):
         return None
-    said = _told(advice, asked)
+    said = _memory_advice(advice, asked)
     return {**said, "kind": ask["kind"]} if said else None
 
 
@@ -183,7 +183,7 @@ def _asked(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User)
     return Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
 
 
-def _told(advice: MemoryAdvice | None, asked_bytes: int) -> dict[str, Any] | None:
+def _memory_advice(advice: MemoryAdvice | None, asked_bytes: int) -> dict[str, Any] | None:
     if advice is None or advice.verdict == "fits":
         return None
     return {
@@ -220,7 +220,7 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: DurationForecast)
         "why": start.why if start else "",
         "why_said": plain(start.said) if start else [],
         "expected_start": shown(wait.expected) if wait else None,
-        "expected_s": lengths.told(stage, placement),
+        "expected_s": lengths.plain(stage, placement),
         "devices": [
             {
                 **devices[grant.device],

@@ -1,1 +1,1 @@
-"""What a Celery worker of the control plane does beside its tasks."""
+"""Extensions of the control plane's Celery workers."""

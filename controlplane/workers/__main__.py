@@ -1,5 +1,5 @@
 """``python -m controlplane.workers OPTION...``: ``celery --app controlplane --quiet worker OPTION...``, but without
-loading Celery's other commands, of which the interactive shell alone takes as much memory as the worker's own tasks."""
+importing Celery's other commands; the interactive shell alone needs as much memory as the worker's own tasks."""
 
 from celery.bin.base import CLIContext
 from celery.bin.worker import worker

@@ -1,6 +1,6 @@
-"""Which workers are there: each writes its name and its queues to Redis every few seconds, and what it wrote expires.
+"""Lists the running workers: each writes its name and its queues to Redis every few seconds, with an expiry.
 
-So it says the one thing that matters of a worker, that it reaches the broker and its main loop goes round.
+An entry therefore shows that the worker reaches the broker and that its main loop runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GONE_S: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class WorkerPresence:
-    """A worker as it wrote itself down. One that stands by takes its queues when another ends."""
+    """The entry of a worker. A standby takes its queues when another worker ends."""
 
     name: str
     queues: tuple[str, ...]
@@ -34,7 +34,7 @@ class WorkerPresence:
 
 
 def write(worker: WorkerPresence, redis: Redis) -> None:
-    """Writes a worker down for :data:`GONE_S` seconds, and renews the file that a check of health looks at."""
+    """Write a worker's entry for :data:`GONE_S` seconds, and touch the file of the health check."""
     told = json.dumps({"queues": worker.queues, "stands_by": worker.stands_by})
     redis.set(f"{KEY}{worker.name}", told, ex=GONE_S)
     if settings.ALIVE_FILE:
@@ -42,12 +42,12 @@ def write(worker: WorkerPresence, redis: Redis) -> None:
 
 
 def erase(name: str, redis: Redis) -> None:
-    """Takes a worker that ends in order off the list."""
+    """Remove the entry of a worker that shuts down."""
     redis.delete(f"{KEY}{name}")
 
 
 def workers(redis: Redis) -> list[WorkerPresence]:
-    """Those that are there, by name."""
+    """Return the running workers by name."""
     found = []
     for key in sorted(redis.scan_iter(f"{KEY}*", count=1000)):
         if (told := redis.get(key)) is not None:
@@ -58,12 +58,12 @@ def workers(redis: Redis) -> list[WorkerPresence]:
 
 
 def connect() -> Redis:
-    """A connection that no dead Redis holds up for long."""
+    """Return a connection with short timeouts, so that a dead Redis blocks nobody for long."""
     return Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
 
 
 class Presence(bootsteps.StartStopStep):
-    """Writes a started worker down, from its main loop. A leader looks whether it still is one."""
+    """Writes the entry of a started worker from its main loop. A leader also checks its lock."""
 
     requires = (Connection,)
     leader: Leader | None = None
@@ -76,8 +76,8 @@ class Presence(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        self._tell()
-        self._timer = consumer.timer.call_repeatedly(EVERY_S, self._tell)
+        self._renew()
+        self._timer = consumer.timer.call_repeatedly(EVERY_S, self._renew)
 
     def stop(self, consumer: Any) -> None:
         if self._timer is not None:
@@ -89,7 +89,7 @@ class Presence(bootsteps.StartStopStep):
         with contextlib.suppress(RedisError):
             erase(self._worker.name, self._redis)
 
-    def _tell(self) -> None:
+    def _renew(self) -> None:
         write(self._worker, self._redis)
         if self.leader is not None:
             self.leader.check()

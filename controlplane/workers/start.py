@@ -1,4 +1,4 @@
-"""What a Celery worker is made ready with before it takes its first message."""
+"""Prepares a Celery worker before it takes its first message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(app: Celery, name: str, options: Mapping[str, Any]) -> None:
-    """Has the worker be seen. One that takes the scheduler's queue stands by until no other does."""
+    """Register the worker's presence. One that takes the scheduler's queue waits as a standby until no other does."""
     asked = options.get("queues") or sorted(app.amqp.queues)
     Presence.queues = tuple(asked.split(",") if isinstance(asked, str) else asked)
     threads = int(options.get("concurrency") or os.cpu_count() or 1)  # as Celery counts

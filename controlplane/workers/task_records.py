@@ -1,6 +1,6 @@
-"""How each Celery task fares: when it last ended well, how often it failed, and with what.
+"""Records of Celery tasks: when each last succeeded, how often it failed, and the last error.
 
-Written by the process that ran the task, seldom for what went well. A database that is away is no reason to fail.
+Written by the process that ran the task, rarely for successes. An unreachable database is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 log = logging.getLogger(__name__)
 
-# What went well is written down once in so long; a task that fails in a row, once a second.
+# Successes are recorded once per this many seconds; failures in a row once per second.
 WELL_S: Final = 5.0
 ILL_S: Final = 1.0
 LONGEST_ERROR: Final = 500
@@ -35,15 +35,15 @@ _ill_at: dict[str, float] = {}
 _ill: dict[str, int] = {}
 
 
-def went_well(name: str, took_s: float) -> None:
-    """Writes down that a task ended well just now."""
+def record_success(name: str, took_s: float) -> None:
+    """Record that a task succeeded now."""
     now = time.monotonic()
     if now - _well_at.get(name, float("-inf")) >= WELL_S and _write(_WELL, [name, round(took_s, 6)]):
         _well_at[name] = now
 
 
-def failed(name: str, error: object) -> None:
-    """Writes down that a task failed just now; those that were not written down before are counted with it."""
+def record_failure(name: str, error: object) -> None:
+    """Record that a task failed now, together with earlier failures that were not recorded."""
     now = time.monotonic()
     _ill[name] = _ill.get(name, 0) + 1
     if now - _ill_at.get(name, float("-inf")) < ILL_S:
@@ -74,10 +74,10 @@ def _begin(task_id: str = "", **_: Any) -> None:
 def _end(sender: Any = None, task_id: str = "", state: str = "", **_: Any) -> None:
     began_at = _begun.pop(task_id, None)
     if state == "SUCCESS" and began_at is not None and not sender.request.is_eager:
-        went_well(sender.name, time.monotonic() - began_at)
+        record_success(sender.name, time.monotonic() - began_at)
 
 
 @task_failure.connect  # type: ignore[untyped-decorator]
 def _fail(sender: Any = None, exception: object = None, **_: Any) -> None:
     if not sender.request.is_eager:
-        failed(sender.name, exception)
+        record_failure(sender.name, exception)

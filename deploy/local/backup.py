@@ -1,4 +1,4 @@
-"""A backup of a stack that runs already."""
+"""A backup of a running stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deploy.local.service import ROOT, importing, python
 
 
 def main(words: Sequence[str]) -> int:
-    """Run ``manage.py backup`` with what the parts of the stack were told; return its status."""
+    """Run ``manage.py backup`` with the environment of the stack's parts; return its status."""
     home = Home.from_environment()
     record = Running.read(home) if is_held(home) else None
     if record is None:

@@ -1,4 +1,4 @@
-"""What the demo shows of a job: pure functions from the REST interface's JSON to words and to a terminal's table."""
+"""The demo's view of a job: pure functions from the REST interface's JSON to text and to a terminal's table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LOG_LINES = 8
 
 
 def where(stage: Stage) -> str:
-    """Say on which devices of which nodes the stage runs or ran; empty while it is not placed."""
+    """Return the devices and nodes on which the stage runs or ran; empty before it is placed."""
     return "; ".join(f"{part['node']}: {_devices(part['devices'])}" for part in stage.get("placed") or [])
 
 
 def _devices(devices: Sequence[dict[str, Any]]) -> str:
-    """Name the accelerators of a part, or its CPU where it has none."""
+    """Name the accelerators of a part, or its CPU if it has none."""
     told = [device for device in devices if device["kind"] != "cpu"] or list(devices)
     return ", ".join(
         f"{device['model'] or device['kind']} #{device['index']}" + (" (simulated)" if device.get("simulated") else "")
@@ -42,7 +42,7 @@ def _devices(devices: Sequence[dict[str, Any]]) -> str:
 
 
 def why(stage: Stage) -> str:
-    """Say why the stage is where it is, waits, or ended as it did."""
+    """Return why the stage is where it is, waits, or ended as it did."""
     reason = stage.get("reason") or {}
     if stage["state"] == "COMPLETED":
         return stage.get("why_here") or ""
@@ -50,7 +50,7 @@ def why(stage: Stage) -> str:
 
 
 def share_done(stage: Stage) -> float | None:
-    """Return how much of the stage is done, from 0 to 1; None where it does not say."""
+    """Return the share of the stage that is done, from 0 to 1; None if it does not report it."""
     if stage["state"] == "COMPLETED":
         return 1.0
     progress = stage.get("progress") or {}
@@ -59,7 +59,7 @@ def share_done(stage: Stage) -> float | None:
 
 
 def elapsed_s(stage: Stage, now: datetime) -> float | None:
-    """Return the seconds since the stage started, to its end where it has one; None before it starts."""
+    """Return the seconds since the stage started, until its end if it has one; None before it starts."""
     if not stage.get("started_at"):
         return None
     ended_at = datetime.fromisoformat(stage["ended_at"]) if stage.get("ended_at") else now
@@ -67,7 +67,7 @@ def elapsed_s(stage: Stage, now: datetime) -> float | None:
 
 
 def metrics(stage: Stage) -> str:
-    """Write the stage's last values in one line."""
+    """Format the stage's last values in one line."""
     return "  ".join(f"{name} {_short(value)}" for name, value in (stage.get("values") or {}).items())
 
 
@@ -77,25 +77,25 @@ def _short(value: object) -> str:
 
 
 def news(before: Job | None, job: Job, now: datetime) -> list[str]:
-    """Return one plain line for each stage that changed its state, place, reason or another quarter of its work."""
-    known = {stage["id"]: _told(stage) for stage in (before or {}).get("stages", [])}
+    """Return one line for each stage whose state, place, reason or quarter of progress changed."""
+    known = {stage["id"]: _key_facts(stage) for stage in (before or {}).get("stages", [])}
     lines = []
     for stage in job["stages"]:
-        told = _told(stage)
+        told = _key_facts(stage)
         former = known.get(stage["id"], ())
         if told != former:
             lines.append(line(stage, now, explain=told[:3] != former[:3]))
     return lines
 
 
-def _told(stage: Stage) -> tuple[Any, ...]:
+def _key_facts(stage: Stage) -> tuple[Any, ...]:
     done = share_done(stage)
     reason = (stage.get("reason") or {}).get("code")
     return stage["state"], where(stage), reason, None if done is None else int(done * 4)
 
 
 def line(stage: Stage, now: datetime, explain: bool = True) -> str:
-    """Write the state of one stage in one line without colours; ``explain`` adds where it is and why."""
+    """Format the state of one stage in one line without colours; ``explain`` adds where it is and why."""
     done, elapsed = share_done(stage), elapsed_s(stage, now)
     words = [f"{stage['name']:<12} {stage['state']:<10}"]
     if done is not None:
@@ -108,7 +108,7 @@ def line(stage: Stage, now: datetime, explain: bool = True) -> str:
 
 
 def ending(job: Job) -> list[str]:
-    """Write the result: what each stage took, on which device, and its final metrics."""
+    """Format the result: duration, device and final metrics of each stage."""
     now = datetime.now(UTC)
     lines = []
     for stage in job["stages"]:
@@ -124,7 +124,7 @@ def ending(job: Job) -> list[str]:
 
 
 def picture(job: Job, logs: Sequence[str], address: str, notes: Sequence[str]) -> Group:
-    """Draw the job for a terminal: the stages, the newest log lines, and where to look further."""
+    """Draw the job for a terminal: the stages, the newest log lines, and links."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

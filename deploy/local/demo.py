@@ -1,4 +1,4 @@
-"""``demo``: start the stack, submit the example fine-tune, show how it goes, and say what came out."""
+"""``demo``: starts the stack, submits the example fine-tune, shows its progress, and prints its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from deploy.local import board
 from deploy.local.home import Home
-from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
+from deploy.local.launcher import Access, Interrupted, NotUp, Stack, interrupt_on_signals
 from deploy.local.service import ROOT
 from deploy.local.sign_in import running
 from deploy.local.up import EXIT_INTERRUPTED, chosen, describe, introduce, readiness, refuse_second, wait_until_up
@@ -33,7 +33,7 @@ MODEL_SUFFIXES = frozenset({".npz", ".safetensors", ".pt", ".bin"})
 def main(arguments: argparse.Namespace) -> int:
     """Run ``demo``; return the exit status: with ``--exit`` the job's own."""
     home, options = Home.from_environment(), chosen(arguments)
-    heed_signals()
+    interrupt_on_signals()
     try:
         if access := running(home):
             refuse_second(access, options)
@@ -49,10 +49,10 @@ def main(arguments: argparse.Namespace) -> int:
                 introduce(access, home)
                 if access.missing:
                     print(f"\n{readiness(access)}", flush=True)
-                status = Demo(home, access, lambda: hear(stack)).run()
+                status = Demo(home, access, lambda: stack_lines(stack)).run()
                 if not arguments.exit:
                     print(f"\nThe stack stays up at {access.url} until Ctrl-C.", flush=True)
-                    for word in stack.words():
+                    for word in stack.events():
                         if line := describe(word):
                             print(line, flush=True)
             except Interrupted:
@@ -69,18 +69,18 @@ def main(arguments: argparse.Namespace) -> int:
         return 1
 
 
-def hear(stack: Stack) -> list[str]:
-    """Return what the keeper said since the last call. Raises :class:`NotUp` when it is gone."""
-    return [line for word in stack.words(timeout_s=0.001) if (line := describe(word))]
+def stack_lines(stack: Stack) -> list[str]:
+    """Return lines for the keeper's events since the last call. Raises :class:`NotUp` at its end."""
+    return [line for word in stack.events(timeout_s=0.001) if (line := describe(word))]
 
 
 class Demo:
-    """One run of the example job on a stack that is up. ``heard`` returns lines about the stack itself."""
+    """One run of the example job on a running stack. ``stack_news`` returns lines about the stack itself."""
 
-    def __init__(self, home: Home, access: Access, heard: Callable[[], list[str] | None]) -> None:
+    def __init__(self, home: Home, access: Access, stack_news: Callable[[], list[str] | None]) -> None:
         self._home = home
         self._access = access
-        self._heard = heard
+        self._heard = stack_news
         self._client = Client(access.url, access.token)
         self._lines: deque[str] = deque(maxlen=2000)
         self._notes: deque[str] = deque(maxlen=3)
@@ -104,13 +104,13 @@ class Demo:
             rest: dict[str, str] = {}
             for chunk in self._client.jobs.chunks(number, LogQuery(rank=0), follow=True):
                 *lines, rest[chunk.stage] = (rest.get(chunk.stage, "") + chunk.text).split("\n")
-                # What a progress bar overwrites on its line is not worth a line here.
+                # Overwritten states of a progress bar are not shown.
                 self._lines.extend(f"{chunk.stage} | {line.rsplit(chr(13), 1)[-1].rstrip()}" for line in lines)
         except SwitchyardError as error:
             self._notes.append(f"the logs cannot be followed: {error}")
 
     def _ask(self, job: JobRecord) -> JobRecord:
-        """Return the job as it is now, or as it was last while nobody answers."""
+        """Return the job as it is now, or its last known state while the server does not answer."""
         for line in self._heard() or ():
             self._notes.append(line.strip())
         try:
@@ -155,7 +155,7 @@ class Demo:
             before, job = job, self._ask(job)
 
     def _conclude(self, job: JobRecord) -> int:
-        """Say what came out, and return the exit status."""
+        """Print the result, and return the exit status."""
         print(f"\nJob {job.number} {job.state}" + (f" ({job.cause})" if job.cause and job.state != "COMPLETED" else ""))
         print("\n".join(board.ending(job)))
         if job.state != "COMPLETED":
@@ -167,9 +167,9 @@ class Demo:
 
 
 def python_with_torch() -> str:
-    """The path of an interpreter outside this environment that has PyTorch, where this one has none; else empty.
+    """Return the path of an interpreter outside this environment that has PyTorch, if this one has none; else empty.
 
-    PyTorch is far too large for the pinned requirements, but where a machine has it the example should train with it.
+    PyTorch is far too large for the pinned requirements, but the example should use it on a machine that has it.
     """
     if importlib.util.find_spec("torch") is not None:
         return ""
@@ -188,7 +188,7 @@ def python_with_torch() -> str:
 
 
 def model_file(outputs: Path, job: dict[str, Any]) -> Path | None:
-    """Return the weights that the job's last training stage left below ``outputs``; None where there are none."""
+    """Return the weights that the job's last training stage wrote below ``outputs``; None if there are none."""
     for stage in reversed([stage for stage in job["stages"] if stage["kind"] == "train"]):
         folder: Path = outputs / stage["name"]
         found = [path for path in folder.rglob("*") if path.suffix in MODEL_SUFFIXES]

@@ -1,7 +1,7 @@
-"""Parts that are forked from the keeper, where the libraries that they share are loaded already.
+"""Parts that are forked from the keeper, with their shared libraries already loaded.
 
-Memory pages that nobody writes exist once for all parts, and a part starts in half the time. The keeper must have one
-thread: what others hold at the moment of a fork would stay held in the child.
+Unwritten memory pages exist once for all parts, and a part starts in half the time. The keeper must have one thread:
+locks held by other threads at the time of a fork would stay locked in the child.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from setproctitle import setproctitle
 
-# What at least two parts import, and what can be imported before Django's settings are known.
+# Modules that at least two parts import, and that can be imported before Django's settings are known.
 LIBRARIES = (
     "agents.protocol",
     "celery.app.amqp",
@@ -54,7 +54,7 @@ PR_SET_DUMPABLE = 4
 
 @cache
 def load() -> None:
-    """Import the shared libraries, once. The garbage collector never looks at what they made: that would copy it."""
+    """Import the shared libraries, once, and exempt them from garbage collection, which would copy their pages."""
     gc.disable()
     for name in LIBRARIES:
         importlib.import_module(name)
@@ -64,11 +64,11 @@ def load() -> None:
 
 
 class Forked:
-    """A child of this process that runs a module as ``python -m`` does; used like :class:`subprocess.Popen`.
+    """A child of this process that runs a module like ``python -m``; used like :class:`subprocess.Popen`.
 
-    ``words`` are the module and its arguments, and ``title`` is what lists of processes show. The process leads its own
-    group, runs with ``environment`` alone, and writes to the descriptor ``log``. ``tie`` is called in it first: it
-    makes the process the user's that it is to be, and ties its life to this one.
+    ``words`` are the module and its arguments, and ``title`` is its name in lists of processes. The process leads its
+    own group, runs with ``environment`` alone, and writes to the descriptor ``log``. ``tie`` is called in it first: it
+    changes the user of the process, and ties its life to this one.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Forked:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the end of the process has been seen."""
+        """Send a signal, unless the process is known to have ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
@@ -104,7 +104,7 @@ def _run(
     tie: Callable[[], None],
     unblocked: Iterable[int],
 ) -> NoReturn:
-    """Be the child, from the fork to the end; what follows in the keeper must never run here."""
+    """Run the child, from the fork to its end; never returns into the keeper's code."""
     status = 1
     try:
         os.setpgid(0, 0)
@@ -115,7 +115,7 @@ def _run(
         signal.set_wakeup_fd(-1)
         tie()
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # cleared with the change of user: /proc/self is root's
-        # As Python has them at its start.
+        # Python's defaults at its start.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -143,7 +143,7 @@ def _run(
 
 
 def _status(code: object) -> int:
-    """Return the exit status that the argument of ``SystemExit`` stands for."""
+    """Return the exit status for the argument of ``SystemExit``."""
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)

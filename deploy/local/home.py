@@ -41,13 +41,13 @@ class HomeUnusable(Exception):
 
 @dataclass(frozen=True)
 class Home:
-    """One state folder. Two stacks never share one: :mod:`deploy.local.keeper` holds its lock."""
+    """One state folder. It belongs to one stack at a time: :mod:`deploy.local.keeper` holds its lock."""
 
     path: Path
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Home:
-        """Return the folder that ``YARD_HOME`` names, else ``~/.switchyard``."""
+        """Return the folder in ``YARD_HOME``, else ``~/.switchyard``."""
         named = environ.get("YARD_HOME")
         return cls(Path(named).expanduser().absolute() if named else Path.home() / ".switchyard")
 
@@ -97,7 +97,8 @@ class Home:
 
     @property
     def sockets(self) -> Path:
-        """The private folder for Unix sockets: ``run/`` where its path is short enough, else a short one elsewhere."""
+        """Return the private folder for Unix sockets: ``run/`` if its path is short enough, else a short one
+        elsewhere."""
         if len(os.fsencode(self.run)) <= _LONGEST_SOCKET_FOLDER:
             return self.run
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:8]
@@ -108,7 +109,7 @@ class Home:
         return Path("/tmp") / f"yard-{os.getuid()}-{digest}"
 
     def open(self) -> None:
-        """Make the folder itself. Raises :class:`HomeUnusable` where it belongs to somebody else."""
+        """Create the folder itself. Raises :class:`HomeUnusable` if it belongs to somebody else."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _own(self.path, {os.getuid()})
@@ -116,10 +117,10 @@ class Home:
             raise self._unusable(error) from error
 
     def prepare(self, owner: tuple[int, int] | None = None) -> None:
-        """Make the folder and everything in it that a stack needs before it starts; may be called again at any time.
+        """Create the folder and everything in it that a stack needs before it starts; idempotent.
 
-        ``owner`` (uid, gid) gets the folders of the parts, where that is not the user who starts the stack. Raises
-        :class:`HomeUnusable` where it belongs to somebody else or cannot be written.
+        ``owner`` (uid, gid) gets the folders of the parts, if that is not the user who starts the stack. Raises
+        :class:`HomeUnusable` if it belongs to somebody else or cannot be written.
         """
         self.open()
         uid, gid = owner or (os.getuid(), os.getgid())
@@ -147,7 +148,7 @@ class Home:
         )
 
     def clear(self) -> None:
-        """Delete everything in the folder that a stack made; only while no stack runs on it."""
+        """Delete everything in the folder that a stack created; only while no stack runs on it."""
         for name in (*FOLDERS, "postgres", "stack.json", "client.toml"):
             path = self.path / name
             if path.is_dir() and not path.is_symlink():
@@ -164,7 +165,7 @@ def _owner(folder: Path) -> int | None:
 
 
 def give(folder: Path, uid: int, gid: int) -> None:
-    """Have ``folder`` and all below it belong to this user, where it does not yet. No symlink is followed.
+    """Make this user the owner of ``folder`` and all below it. No symlink is followed.
 
     Only for a folder that no job could write, and whose parent belongs to the caller.
     """
@@ -173,12 +174,12 @@ def give(folder: Path, uid: int, gid: int) -> None:
     for _, folders, files, handle in os.fwalk(folder, topdown=False):
         for name in folders + files:
             os.chown(name, uid, gid, dir_fd=handle, follow_symlinks=False)
-    # Last, so that a walk that was cut short is begun again.
+    # Last, so that an interrupted walk is started again.
     os.lchown(folder, uid, gid)
 
 
 def _own(folder: Path, owners: set[int]) -> None:
-    """Make ``folder`` private, or raise :class:`HomeUnusable` where it is not a folder of these users."""
+    """Make ``folder`` private, or raise :class:`HomeUnusable` if it is not a folder of these users."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners:
         raise HomeUnusable(f"{folder} must be a folder that belongs to the user who starts the stack")
@@ -190,7 +191,7 @@ def _own(folder: Path, owners: set[int]) -> None:
 
 
 def _try_socket(folder: Path) -> None:
-    """Raise :class:`HomeUnusable` where the file system of ``folder`` holds no Unix sockets."""
+    """Raise :class:`HomeUnusable` if the file system of ``folder`` does not support Unix sockets."""
     path = Path(tempfile.mktemp(prefix=".try-", dir=folder))
     with socket.socket(socket.AF_UNIX) as trial:
         try:
@@ -204,7 +205,7 @@ def _try_socket(folder: Path) -> None:
 
 
 def new_secrets_key() -> str:
-    """A line for the file of ``YARD_SECRETS_KEY_FILE``: 32 random bytes in base64."""
+    """Return a line for the file of ``YARD_SECRETS_KEY_FILE``: 32 random bytes in base64."""
     return base64.b64encode(secrets.token_bytes(32)).decode() + "\n"
 
 

@@ -35,9 +35,9 @@ class Exposed(Exception):
 
 @dataclass(frozen=True)
 class People:
-    """Who runs the parts (None: who starts the stack), who runs stages, and what the person should know.
+    """The users of the parts (None: who starts the stack) and of the stages, and notes for the person.
 
-    Stages are run by who starts the stack, by a user per project, or all by one user (nobody, root).
+    Stages run as the user who starts the stack, as a user per project, or all as one user (nobody, root).
     """
 
     parts: tuple[int, int] | None = None
@@ -46,12 +46,12 @@ class People:
 
     @property
     def user(self) -> User:
-        """The parts' user as the leash reads it."""
+        """Return the parts' user in the form of the leash."""
         return "self" if self.parts is None else "{}:{}".format(*self.parts)
 
 
 def account() -> tuple[int, int] | None:
-    """Return uid and gid of the first of ``ACCOUNTS`` that this machine has; never those of root or of the stages."""
+    """Return uid and gid of the first of ``ACCOUNTS`` on this machine; never those of root or of the stages."""
     for name in ACCOUNTS:
         try:
             found = pwd.getpwnam(name)
@@ -63,10 +63,9 @@ def account() -> tuple[int, int] | None:
 
 
 def choose(home: Home, stages_as_root: bool) -> People:
-    """Return who runs what: an ordinary user everything; for root, parts and stages are two others, neither root.
+    """Choose the users: an ordinary user runs everything; for root, parts and stages run as two others, neither root.
 
-    Where these cannot come to Python, code and state, all is root's: raises :class:`Exposed` unless
-    ``stages_as_root``.
+    If these cannot access Python, code and state, all runs as root: raises :class:`Exposed` unless ``stages_as_root``.
     """
     if os.getuid() != 0:
         return People()
@@ -92,10 +91,11 @@ def choose(home: Home, stages_as_root: bool) -> People:
 
 
 def admit(home: Home, people: People) -> None:
-    """Open the way to the stages' own folders to their user, and to nobody else."""
+    """Make the path to the stages' own folders accessible to their user, and to nobody else."""
     if people.stages in ("projects", "nobody"):
         home.agents.chmod(0o711)
-        # Stages go through it to folders of their own, which the agent makes: nobody else may put one in their place.
+        # Stages pass through it to folders of their own, which the agent creates: nobody else may put one in their
+        # place.
         os.chown(home.shared, 0, 0)
         home.shared.chmod(0o711)
     else:
@@ -103,8 +103,8 @@ def admit(home: Home, people: People) -> None:
 
 
 def uids(home: Home) -> range:
-    """The users that projects of this stack are on this machine: another range for each state folder, so that stages of
-    two stacks are two users. Beyond the range that agents take by themselves, and below 2^31."""
+    """Return the uids of projects of this stack: another range for each state folder, so that stages of two stacks have
+    different users. The range is above the agents' default one, and below 2^31."""
     return range(first := USUAL.stop + PROJECTS * (crc32(str(home.path).encode()) % STACKS), first + PROJECTS)
 
 
@@ -113,7 +113,7 @@ def _real_python() -> str:
 
 
 def _hindrance(home: Home, uid: int, gid: int) -> str:
-    """Return why this user cannot run what a part or a stage needs; empty where it can."""
+    """Return why this user cannot run what a part or a stage needs; empty if it can."""
     trial = subprocess.run(
         leashed(python("-c", _TRIAL, str(ROOT), f"{home.path}/."), user=f"{uid}:{gid}"),
         cwd="/",

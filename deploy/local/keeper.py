@@ -1,10 +1,17 @@
-"""The keeper: one process, one thread, that owns all parts of a local stack and speaks with its launcher by pipes.
+"""The keeper: one process, one thread, that owns all parts of a local stack and talks to its launcher by pipes.
 
-It starts the parts in order, restarts what dies, and takes everything down when it is told to: a closed standard input
-(the launcher ended in whatever way), SIGTERM or SIGINT. Each part is on a leash (:mod:`deploy.local.leash`), so that
-even ``kill -9`` of the keeper leaves none behind. One thread only: the leash is tied to the thread that starts a part.
+It starts the parts in order, restarts those that die, and takes everything down on request: a closed standard input
+(the launcher ended in whatever way), SIGTERM or SIGINT. Each part runs under the leash (:mod:`deploy.local.leash`), so
+that even ``kill -9`` of the keeper leaves none behind. One thread only, because the leash is tied to the thread that
+starts a part.
 
-What happens is said on standard output, one JSON object per line: ``{"event": "step" | "say" | "up" | ..., ...}``.
+Events are printed on standard output, one JSON object per line: ``{"event": "step"
+
+"say"
+
+"up"
+
+..., ...}``.
 """
 
 from __future__ import annotations
@@ -21,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local import forked, identity, parts
-from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.identity import Exposed
 from deploy.local.lock import AlreadyRunning, Lock, Running
@@ -31,21 +37,22 @@ from deploy.local.postgres import Cluster, PostgresUnavailable
 from deploy.local.service import ROOT, Service, importing, leashed, open_log, python, stop_all
 from deploy.local.stages import stop_stages
 from deploy.local.valkey import Broker, ValkeyUnavailable
+from deploy.local.waiter import Stop, Waiter
 
 FIRST_BACKOFF_S = 0.5
 # With the start of the slowest part this stays below ten seconds, however often it was killed.
 LAST_BACKOFF_S = 5.0
 NODE_PATIENCE_S = 30.0
 NODE_PATIENCE_EACH_S = 1.0
-AGENT_STARTS = 3  # an agent that has not brought its nodes by then will not by the next
+AGENT_STARTS = 3  # an agent without its nodes by then will not succeed later
 STEADY_AFTER_S = 10.0  # a part that lived this long starts again at once when it dies
 
 EXIT_ALREADY_RUNNING = 3
 
 
 def pauses(lived_s: float, backoff_s: float) -> tuple[float, float]:
-    """How long to wait before a part that lived for ``lived_s`` starts again, and how long the next time if it dies as
-    soon; ``backoff_s`` is what this answered last."""
+    """Return the pause before a part that lived for ``lived_s`` starts again, and the next pause if it dies as soon.
+    ``backoff_s`` is the second value of the previous call."""
     if lived_s > STEADY_AFTER_S:
         return 0.0, FIRST_BACKOFF_S
     return backoff_s, min(backoff_s * 2, LAST_BACKOFF_S)
@@ -67,14 +74,14 @@ class Keeper:
 
     def run(self) -> int:
         """Bring the stack up, keep it, take it down; return the exit status."""
-        self.ears = Ears()
+        self.waiter = Waiter()
         try:
             self.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with Lock(self.home):
                 try:
                     self.bring_up()
                     while True:
-                        self.ears.wait(self.restart_the_dead())
+                        self.waiter.wait(self.restart_dead())
                 except Stop:
                     return 0
                 finally:
@@ -87,17 +94,17 @@ class Keeper:
         return 1
 
     def wait_until(self, ready: Callable[[], bool], service: Service, patience_s: float) -> None:
-        """Wait for ``service`` to be ready; raises :class:`CannotStart` with its last words when it ends instead."""
+        """Wait for ``service`` to be ready; raises :class:`CannotStart` with its last log lines if it ends instead."""
         deadline = time.monotonic() + patience_s
         while not ready():
             status = service.ended()
             if status is not None or time.monotonic() > deadline:
                 what = f"ended with status {status}" if status is not None else f"is not ready after {patience_s:.0f} s"
                 raise CannotStart(f"{service.name} {what}; {service.log} ends with:\n{service.last_lines()}")
-            self.ears.wait(0.03)
+            self.waiter.wait(0.03)
 
     def say(self, event: str, **facts: Any) -> None:
-        """Tell the launcher; a launcher that is gone is noticed by :meth:`wait`."""
+        """Send an event to the launcher; the end of the launcher is noticed by :meth:`wait`."""
         try:
             os.write(1, (json.dumps({"event": event, **facts}) + "\n").encode())
         except OSError:
@@ -126,7 +133,7 @@ class Keeper:
             self.restore(self.options.restore)
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
         forked.load()
-        # The web server takes as long to load as the tables take to make; nobody knows its address yet.
+        # The web server takes as long to load as the tables take to create, and gets no requests yet.
         web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
         first = self.make_records()
         write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
@@ -134,7 +141,7 @@ class Keeper:
         self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
-            # On a busy machine it loads for longer than an agent tries.
+            # On a busy machine it takes longer to load than an agent retries.
             self.wait_until(lambda: listens(gateway_port), gateway, 60)
         with self.step("node"):
             agents = self.start_agents(first)
@@ -149,7 +156,7 @@ class Keeper:
         )
 
     def clear(self) -> None:
-        """Empty the state folder; what an earlier stack's stages left running is stopped first."""
+        """Empty the state folder; running stages of an earlier stack are stopped first."""
         if "DATABASE_URL" in os.environ:
             raise CannotStart(
                 "--fresh empties the embedded database only, and DATABASE_URL names another one: "
@@ -189,7 +196,7 @@ class Keeper:
         return broker, self.start(broker.service(self.environment, log, people.user, people.parts))
 
     def start_postgres(self) -> str:
-        """Make the cluster on the first start, start its server, and return its URL."""
+        """Create the cluster on the first start, start its server, and return its URL."""
         cluster = Cluster(self.home.postgres, self.home.sockets, self.home.secrets)
         user = cluster.user if self.people.parts is None else self.people.user
         if cluster.exists:
@@ -197,17 +204,17 @@ class Keeper:
             cluster.adopt(user, self.environment)
         else:
             making = cluster.begin_making(self.environment, user)
-            forked.load()  # meanwhile
-            cluster.finish_making(*self.ears.attend(making))
+            forked.load()  # while initdb runs
+            cluster.finish_making(*self.waiter.wait_for(making))
         server = self.start(cluster.service(user, self.environment, self.home.logs / "postgres.log"))
         # Recovery after a crash replays at most max_wal_size.
         self.wait_until(cluster.is_ready, server, 120)
         return cluster.url
 
     def start_agents(self, first: dict[str, str]) -> dict[str, list[str]]:
-        """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices.
+        """Start this machine's own agent and, if requested, one that hosts nodes with simulated devices.
 
-        Returns the names of the nodes that each is to bring.
+        Returns the names of the nodes of each.
         """
         environment, run_as, name = self.environment, self.people.stages, socket.gethostname()
         own = self.start(parts.agent(self.home, self.agents_url, name, first["join_token"], run_as, environment))
@@ -219,9 +226,9 @@ class Keeper:
         return agents
 
     def wait_for_nodes(self, port: int, token: str, agents: dict[str, list[str]]) -> list[str]:
-        """Wait until all nodes take work; return those that do not yet when patience is over.
+        """Wait until all nodes accept work; return those that do not after the time limit.
 
-        Raises :class:`CannotStart` where an agent ends again and again without having brought its nodes.
+        Raises :class:`CannotStart` if an agent ends again and again without its nodes.
         """
         wanted = {name for names in agents.values() for name in names}
         deadline = time.monotonic() + NODE_PATIENCE_S + NODE_PATIENCE_EACH_S * len(wanted)
@@ -234,10 +241,10 @@ class Keeper:
                     )
             if time.monotonic() > deadline:
                 break
-            self.ears.wait(min(0.2, self.restart_the_dead() or 0.2))
+            self.waiter.wait(min(0.2, self.restart_dead() or 0.2))
         return [f"{name} ({agent})" for agent, names in agents.items() for name in names if name in missing]
 
-    # -- small pieces of up ---------------------------------------------------------------------------------------
+    # -- details of up -----------------------------------------------------------------------------------------------
 
     @property
     def environment(self) -> dict[str, str]:
@@ -245,7 +252,8 @@ class Keeper:
 
     @property
     def parts_environment(self) -> dict[str, str]:
-        """What the parts run with; another user than the caller keeps compiled modules in a folder of its own."""
+        """Return the environment of the parts; another user than the caller keeps compiled modules in a folder of its
+        own."""
         if self.people.parts is None:
             return self.environment
         own = str(self.home.run)
@@ -260,9 +268,9 @@ class Keeper:
         return Step(self, name)
 
     def restore(self, folder: str) -> None:
-        """Put a backup in the place of what the stores hold, before parts start. Raises :class:`CannotStart`."""
+        """Restore a backup into the stores, before parts start. Raises :class:`CannotStart`."""
         with self.step("restore"):
-            # As the caller, whose backup it is; the parts' user may not read it, and gets what is restored.
+            # As the caller, who owns the backup; the parts' user may not read it, and owns the restored files.
             process = subprocess.Popen(
                 leashed(python(str(ROOT / "manage.py"), "restore", "--yes", folder), user="self"),
                 env=self.environment,
@@ -272,17 +280,17 @@ class Keeper:
                 stderr=subprocess.STDOUT,
                 process_group=0,
             )
-            status, output = self.ears.attend(process)
+            status, output = self.waiter.wait_for(process)
             if status != 0:
                 raise CannotStart(f"{folder} cannot be restored: {output.strip()[-2000:]}")
         for line in output.splitlines():
             self.say("say", text=line)
 
     def make_records(self) -> dict[str, str]:
-        """Bring the tables up to date; return the first secrets. Raises :class:`CannotStart` when that fails."""
+        """Create or migrate the tables; return the first secrets. Raises :class:`CannotStart` on failure."""
         with self.step("tables"):
             path = self.home.logs / "prepare.log"
-            # Each may have to join twice, where the first answer was lost.
+            # Each may have to join twice, if the first answer was lost.
             nodes = ("--nodes", str(2 * max(1, len(simulated_nodes(self.options.simulate)))))
             log = open_log(path)
             try:
@@ -299,15 +307,15 @@ class Keeper:
                 )
             finally:
                 os.close(log)
-            status, output = self.ears.attend(process)
+            status, output = self.waiter.wait_for(process)
             if status != 0:
                 said = "\n".join(path.read_text(errors="replace").splitlines()[-12:])
                 raise CannotStart(f"the tables cannot be made (status {status}); {path} ends with:\n{said}")
             first: dict[str, str] = json.loads(output)
             return first
 
-    def restart_the_dead(self) -> float | None:
-        """Start each dead service whose time has come; return seconds until the next one's time, None without any."""
+    def restart_dead(self) -> float | None:
+        """Start each dead service that is due; return seconds until the next one is due, None without any."""
         now = time.monotonic()
         for service in self.services:
             status = service.ended()
@@ -326,9 +334,9 @@ class Keeper:
     # -- down -----------------------------------------------------------------------------------------------------
 
     def take_down(self) -> None:
-        """Stop everything, the neediest first: agents and their stages, then servers and worker, then stores."""
-        # From here on a call to stop changes nothing: each step has its own deadline.
-        self.ears.close()
+        """Stop everything: agents and their stages first, then servers and worker, then stores."""
+        # From here on a request to stop changes nothing: each step has its own deadline.
+        self.waiter.close()
         named = {service.name: service for service in self.services}
         agents = [service for name, service in named.items() if name.startswith("agent")]
         stores = [named[name] for name in ("valkey", "postgres") if name in named]
@@ -342,14 +350,14 @@ class Keeper:
         self.say("down", killed=killed)
 
     def stop_stages(self) -> None:
-        """Stop what the agents started; say where that did not succeed."""
+        """Stop the stages of the agents; report failures."""
         for state in stop_stages(self.home):
             self.say("say", text=f"not all stages of {state} could be stopped; see {self.home.logs / 'agent-stop.log'}")
 
 
 @dataclass
 class Step:
-    """A named piece of the way up; the launcher hears when it begins and how long it took."""
+    """A named step of the start; the launcher is told its begin and duration."""
 
     keeper: Keeper
     name: str
@@ -365,13 +373,13 @@ class Step:
 
 
 def simulated_nodes(asked: str) -> list[str]:
-    """Return the names of the nodes that the simulating agent brings for ``--simulate``."""
+    """Return the names of the nodes of the simulating agent for ``--simulate``."""
     from agents.main import members
 
     return [each.name for each in members(parts.SIMULATED, Path(), asked, False)] if asked else []
 
 
 def main(options: Sequence[str]) -> int:
-    """Run the keeper; the launcher gives its options as one JSON object."""
+    """Run the keeper; the launcher passes its options as one JSON object."""
     (text,) = options
     return Keeper(Home.from_environment(), Options(**json.loads(text))).run()

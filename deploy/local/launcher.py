@@ -1,7 +1,7 @@
-"""The launcher's side of a local stack: starts the keeper, hears what it says, and ends it.
+"""The launcher's side of a local stack: starts the keeper, reads its events, and ends it.
 
 The two processes watch each other. The keeper leads its own session, so a Ctrl-C in the terminal reaches the launcher
-alone, which then takes its time to end the stack in order.
+alone, which then ends the stack in order.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Self
 
-from deploy.local.ears import STOP_SIGNALS
 from deploy.local.home import Home
 from deploy.local.options import Options
 from deploy.local.service import importing, open_log, python
 from deploy.local.stages import stop_stages
+from deploy.local.waiter import STOP_SIGNALS
 
 STOP_PATIENCE_S = 100.0
-# What the keeper and all parts start with, as libraries read it when they are loaded. Threads on many cores would keep
-# an arena of freed memory each; no part multiplies matrices that are worth a thread.
+# The environment of the keeper and all parts, for libraries that read it when they are loaded. Threads on many cores
+# would keep an arena of freed memory each; no part multiplies matrices that need threads.
 FOR_ALL = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -37,8 +37,8 @@ class NotUp(Exception):
     """The stack did not come up; the message says why."""
 
 
-def heed_signals() -> None:
-    """Raise :class:`Interrupted` in the main thread at the first signal; later ones change nothing."""
+def interrupt_on_signals() -> None:
+    """Raise :class:`Interrupted` in the main thread at the first signal; ignore later ones."""
 
     def interrupt(*_: object) -> None:
         ignore_signals()
@@ -53,14 +53,14 @@ def heed_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """From here on the launcher is on its way out."""
+    """Ignore further signals while the launcher exits."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let no signal cut the block short; one that came meanwhile raises :class:`Interrupted` at its end."""
+    """Defer signals during the block; one that came meanwhile raises :class:`Interrupted` at its end."""
     came = []
     heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heeded}
@@ -76,7 +76,7 @@ def uninterrupted() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a running stack. ``sign_in`` works once; ``missing`` names the nodes that take no work yet."""
+    """The access to a running stack. ``sign_in`` works once; ``missing`` names the nodes that accept no work yet."""
 
     url: str
     sign_in: str
@@ -86,7 +86,7 @@ class Access:
 
 
 class Stack:
-    """A stack that lives as long as this object is entered; use it from the main thread only."""
+    """A stack that runs while this object is entered; use it from the main thread only."""
 
     def __init__(self, home: Home, options: Options) -> None:
         self._home = home
@@ -97,7 +97,7 @@ class Stack:
     def __enter__(self) -> Self:
         self._home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            # Cut short between fork and assignment, it would leave a keeper that nobody waits for.
+            # Interrupted between fork and assignment, it would leave a keeper that nobody waits for.
             with uninterrupted():
                 self._keeper = self._start_keeper()
             assert self._keeper.stdout is not None
@@ -132,19 +132,19 @@ class Stack:
         try:
             keeper.wait(STOP_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            keeper.kill()  # every part is on its leash
+            keeper.kill()  # every part runs under the leash and ends with it
             keeper.wait()
         if keeper.returncode < 0:
             stop_stages(self._home)
 
     def _listen(self, pipe: IO[bytes]) -> None:
-        """Pass on what the keeper says; None when it is gone."""
+        """Queue the keeper's events; None at its end."""
         for line in pipe:
             self._said.put(json.loads(line))
         self._said.put(None)
 
-    def words(self, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
-        """Yield what the keeper says; ends after ``timeout_s`` of silence. Raises :class:`NotUp` when it is gone."""
+    def events(self, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the keeper's events; ends after ``timeout_s`` of silence. Raises :class:`NotUp` at its end."""
         while True:
             try:
                 word = self._said.get(timeout=timeout_s)

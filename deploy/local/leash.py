@@ -1,11 +1,10 @@
-"""Replace this process by a command that dies with its parent; run by path, imports only the standard library.
+"""Replaces this process by a command that dies with its parent; run by path, imports only the standard library.
 
 ``python -I -S leash.py SIGNAL USER NICE PARENT COMMAND...``: the kernel sends SIGNAL to the command when the process
-PARENT, which started this one, ends in whatever way. NICE is by how much the command gives way to others. USER is
-``self``, ``mapped`` (in a user namespace where the caller appears as uid 65534: PostgreSQL refuses to run as uid 0) or
-``UID:GID``.
+PARENT, which started this one, ends in whatever way. NICE is the niceness. USER is ``self``, ``mapped`` (in a user
+namespace where the caller appears as uid 65534: PostgreSQL refuses to run as uid 0) or ``UID:GID``.
 
-A program of its own, because the same steps between fork and exec of a process with threads are not safe.
+It is a program of its own, because these steps are not safe between fork and exec of a process with threads.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
 
 def tie(death_signal: str, user: str, nice: int, parent: int) -> None:
-    """Become ``user``, give way by ``nice``, and get ``death_signal`` when the process ``parent`` ends."""
+    """Become ``user``, raise the niceness by ``nice``, and get ``death_signal`` when the process ``parent`` ends."""
     os.nice(nice)
     libc = ctypes.CDLL(None, use_errno=True)
     if user == "mapped":

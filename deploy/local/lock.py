@@ -1,4 +1,4 @@
-"""One stack per state folder: the lock, and the record of what runs under it."""
+"""One stack per state folder: the lock, and the record of the running stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deploy.local.home import Home, write_private
 
 @dataclass(frozen=True)
 class Running:
-    """What a running stack tells the next command; ``environment`` holds what its parts were told."""
+    """The record of a running stack for other commands; ``environment`` is that of its parts."""
 
     pid: int
     url: str
@@ -21,14 +21,14 @@ class Running:
 
     @classmethod
     def read(cls, home: Home) -> Running | None:
-        """Return the record that the last stack left; it may be stale: see :func:`is_held`."""
+        """Return the record of the last stack; it may be stale: see :func:`is_held`."""
         try:
             return cls(**json.loads((home.path / "stack.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, home: Home) -> None:
-        """Keep this record, 0600."""
+        """Write this record, 0600."""
         write_private(home.path / "stack.json", json.dumps(asdict(self)))
 
 
@@ -37,7 +37,7 @@ class AlreadyRunning(Exception):
 
 
 class Lock:
-    """The lock of a state folder; the kernel gives it back when its holder ends in whatever way."""
+    """The lock of a state folder; the kernel releases it when its holder ends in whatever way."""
 
     def __init__(self, home: Home) -> None:
         self._path = home.path / "lock"
@@ -57,7 +57,7 @@ class Lock:
 
 
 def is_held(home: Home) -> bool:
-    """Tell whether a stack runs on the state folder now."""
+    """Whether a stack runs on the state folder now."""
     if not (home.path / "lock").exists():
         return False
     try:

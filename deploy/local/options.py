@@ -1,4 +1,4 @@
-"""What the person asked of a local stack."""
+"""The options of a local stack."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ DEFAULT_PORT = 8470
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``up`` and ``demo``; ``simulate`` is as the agent reads it, e.g. ``4xdgx-h100``;
-    ``restore`` is the folder of a backup."""
+    """The options of ``up`` and ``demo``; ``simulate`` is in the agent's format, e.g. ``4xdgx-h100``; ``restore`` is
+    the folder of a backup."""
 
     port: int = DEFAULT_PORT
     simulate: str = ""

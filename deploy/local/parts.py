@@ -11,8 +11,8 @@ from deploy.local.service import ROOT, Service, User, python
 
 Environment = Mapping[str, str]
 
-SIMULATED = "sim"  # how the names of simulated nodes begin
-# What people wait for gives way to what agents and the scheduler do.
+SIMULATED = "sim"  # prefix of the names of simulated nodes
+# Serving people has lower priority than agents and the scheduler.
 GIVES_WAY = 5
 # Threads of the worker: as many simulations as run at once (``SIMULATIONS_AT_ONCE``), and for everything else.
 WORKER_THREADS = 4 + 6
@@ -24,7 +24,7 @@ def web(home: Home, port: int, user: User, environment: Environment) -> Service:
 
 
 def gateway(home: Home, port: int, user: User, environment: Environment) -> Service:
-    """The gateway that agents speak with; on loopback only."""
+    """The gateway for agents; on loopback only."""
     return _server("gateway", "controlplane.gateway.asgi", port, home, user, environment)
 
 
@@ -49,7 +49,7 @@ def _server(
 
 
 def worker(home: Home, user: User, environment: Environment) -> Service:
-    """The one process that runs all tasks, with the beat inside."""
+    """The one process that runs all tasks, including the beat."""
     command = [
         *("controlplane.workers", "--beat-thread", "--schedule", str(home.run / "beat")),
         *("--pool", "threads", "--concurrency", str(WORKER_THREADS)),

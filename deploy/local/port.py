@@ -1,4 +1,4 @@
-"""A port of 127.0.0.1: find a free one, and ask the control plane there how far it is."""
+"""Finds a free port of 127.0.0.1, and queries the control plane there."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def free_port(wanted: int) -> int:
 
 
 def answers(port: int) -> bool:
-    """Tell whether the control plane answers."""
+    """Whether the control plane answers."""
     return _get(port, "/version") is not None
 
 
 def listens(port: int) -> bool:
-    """Tell whether anybody takes connections."""
+    """Whether somebody accepts connections."""
     with socket.socket() as link:
         link.settimeout(2)
         return link.connect_ex(("127.0.0.1", port)) == 0
 
 
 def ready_nodes(port: int, token: str) -> set[str]:
-    """Return the names of the nodes that take work."""
+    """Return the names of the nodes that accept work."""
     found: set[str] = set()
     path: str | None = "/nodes?state=READY&limit=200"
     while path:
@@ -50,7 +50,7 @@ def ready_nodes(port: int, token: str) -> set[str]:
 
 
 def _get(port: int, path: str, token: str = "") -> object:
-    """Return the JSON answer of a GET below ``/api/v1``; None where nobody answers, or with an error of the server."""
+    """Return the JSON answer of a GET below ``/api/v1``; None without an answer, or with an error of the server."""
     link = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         link.request("GET", "/api/v1" + path, headers={"Authorization": f"Bearer {token}"} if token else {})

@@ -28,7 +28,7 @@ from deploy.local.service import Service, User, leashed
 ROLE = "switchyard"
 DATABASE = "switchyard"
 
-# Sized for one machine that has other work to do; durability is never traded (fsync, full_page_writes and
+# Sized for one machine that has other work to do; durability is never reduced (fsync, full_page_writes and
 # synchronous_commit keep their defaults). No parallel workers, no compiler, no replication: they cost memory at rest.
 SETTINGS = {
     "listen_addresses": "''",
@@ -58,7 +58,7 @@ SETTINGS = {
     "logging_collector": "off",
 }
 
-# For a database that is thrown away afterwards.
+# For a database that is deleted afterwards.
 CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -67,7 +67,7 @@ class PostgresUnavailable(Exception):
 
 
 def binaries(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that holds ``initdb`` and ``postgres``."""
+    """Return the folder with ``initdb`` and ``postgres``."""
     named = environ.get("YARD_POSTGRES_BIN")
     if named:
         folder = Path(named)
@@ -87,7 +87,7 @@ def binaries(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One PostgreSQL cluster in ``folder``, reached by a socket in ``sockets``; its password lies in ``secrets``."""
+    """One PostgreSQL cluster in ``folder``, with its socket in ``sockets`` and its password in ``secrets``."""
 
     folder: Path
     sockets: Path
@@ -96,17 +96,17 @@ class Cluster:
 
     @property
     def password_file(self) -> Path:
-        """The password as libpq reads it."""
+        """Return the password file in libpq's format."""
         return self.secrets / "pgpass"
 
     @property
     def url(self) -> str:
-        """The DATABASE_URL of the database."""
+        """Return the DATABASE_URL of the database."""
         return f"postgresql://{ROLE}@/{DATABASE}?host={self.sockets}&passfile={self.password_file}"
 
     @property
     def user(self) -> User:
-        """Who runs the server for its caller: PostgreSQL refuses uid 0, and a uid without a name, as in containers."""
+        """Return the user of the server: PostgreSQL refuses uid 0, and a uid without a name, as in containers."""
         return "mapped" if os.getuid() == 0 or not _has_name(os.getuid()) else "self"
 
     @property
@@ -114,7 +114,8 @@ class Cluster:
         return (self.folder / "PG_VERSION").exists()
 
     def make_command(self, user: User) -> list[str]:
-        """The command that makes the cluster in a folder beside the final one; :meth:`finish_making` moves it there.
+        """Return the command that creates the cluster in a folder beside the final one; :meth:`finish_making` moves it
+        there.
 
         It reads the first statements from its standard input.
         """
@@ -124,12 +125,13 @@ class Cluster:
             *("--no-instructions",),
             *(() if self.durable else ("--no-sync",)),
         ]
-        # A server for itself alone makes the database, so that a cluster is in its place with it or not at all.
-        script = f"{shlex.join(initdb)} </dev/null && exec {shlex.join(self._alone(self._unfinished))}"
+        # The database is created in single-user mode, so that a cluster is in its place with it or not at all.
+        script = f"{shlex.join(initdb)} </dev/null && exec {shlex.join(self._single_user_server(self._unfinished))}"
         return leashed(["sh", "-c", script], user=user, death_signal=signal.SIGTERM)
 
-    def _alone(self, folder: Path) -> list[str]:
-        """The server for itself alone, which asks nobody for a password; it runs what its standard input says."""
+    def _single_user_server(self, folder: Path) -> list[str]:
+        """Return the server in single-user mode, without authentication; it runs the statements of its standard
+        input."""
         settings = ("-c", "password_encryption=scram-sha-256")
         return [str(binaries() / "postgres"), "--single", *settings, "-D", str(folder), "postgres"]
 
@@ -138,7 +140,7 @@ class Cluster:
         return self.folder.with_name(self.folder.name + ".unfinished")
 
     def make(self, environment: Mapping[str, str]) -> User:
-        """Make the cluster where there is none yet; return the user that the server runs as.
+        """Create the cluster if there is none; return the user of the server.
 
         The steps are :meth:`begin_making` and :meth:`finish_making`, for a caller that waits in its own way.
         """
@@ -149,14 +151,14 @@ class Cluster:
         made = self.begin_making(environment, user)
         output, _ = made.communicate()
         if made.returncode == EXIT_CANNOT_MAP and (parts := identity.account()) and os.getuid() == 0:
-            user = self._lend(parts)
+            user = self._grant_access(parts)
             made = self.begin_making(environment, user)
             output, _ = made.communicate()
         self.finish_making(made.returncode, output.decode(errors="replace"))
         return user
 
-    def _lend(self, owner: tuple[int, int]) -> User:
-        """Let the parts' account serve a cluster of root's, where user namespaces are forbidden; return it."""
+    def _grant_access(self, owner: tuple[int, int]) -> User:
+        """Give the parts' account access to a cluster of root's, if user namespaces are forbidden; return it."""
         self.folder.parent.chmod(0o711)
         os.chown(self.sockets, *owner)
         return "{}:{}".format(*owner)
@@ -182,22 +184,22 @@ class Cluster:
             process_group=0,
         )
         assert process.stdin is not None
-        # Shorter than a pipe holds: it never waits, and a command that ended at once is judged by its status.
+        # Shorter than a pipe's buffer: it never blocks, and a command that ended at once is judged by its status.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(statements.encode())
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
-        process.stdin = None  # or whoever waits would flush it
+        process.stdin = None  # otherwise communicate() would flush it
         return process
 
     def _new_password(self, user: User) -> str:
-        """Keep a new password, and return the statement that makes it the database's."""
+        """Store a new password, and return the statement that sets it in the database."""
         password = secrets.token_urlsafe(32)
         write_private(self.password_file, f"*:*:*:{ROLE}:{password}\n", owner_of(user))
         return f"ALTER ROLE {ROLE} PASSWORD '{password}'\n"
 
     def finish_making(self, status: int, output: str) -> None:
-        """Put the finished cluster in its place. Raises :class:`PostgresUnavailable` where it could not be made."""
+        """Move the finished cluster to its place. Raises :class:`PostgresUnavailable` if it could not be created."""
         if status == 0:
             self._unfinished.rename(self.folder)
             return
@@ -212,9 +214,9 @@ class Cluster:
         raise PostgresUnavailable(message)
 
     def adopt(self, user: User, environment: Mapping[str, str]) -> None:
-        """Make an existing cluster ready to be served as ``user``; one of an earlier version gets its password.
+        """Prepare an existing cluster to be served as ``user``; one of an earlier version gets its password.
 
-        Raises :class:`PostgresUnavailable` where these binaries cannot serve it, or jobs could have changed it.
+        Raises :class:`PostgresUnavailable` if these binaries cannot serve it, or if jobs could have changed it.
         """
         version = (self.folder / "PG_VERSION").read_text().strip()
         offered = subprocess.run(
@@ -232,9 +234,9 @@ class Cluster:
             )
         if os.getuid() == 0:
             give(self.folder, *(owner_of(user) or (0, 0)))
-        # The door is changed last, by :meth:`service`: what was cut short before is done again.
+        # Access is changed last, by :meth:`service`, so that interrupted steps are repeated.
         if not self.password_file.exists() or "scram" not in (self.folder / "pg_hba.conf").read_text():
-            command = leashed(self._alone(self.folder), user=user)
+            command = leashed(self._single_user_server(self.folder), user=user)
             made = self._run(command, environment, self._new_password(user))
             output, _ = made.communicate()
             if made.returncode != 0:
@@ -243,20 +245,20 @@ class Cluster:
                 )
 
     def service(self, user: User, environment: Mapping[str, str], log: Path) -> Service:
-        """Return the server of the made cluster, not yet started."""
+        """Return the server of the cluster, not yet started."""
         settings = SETTINGS | ({} if self.durable else CARELESS)
         text = "".join(f"{name} = {value}\n" for name, value in settings.items())
         text += f"unix_socket_directories = '{self.sockets}'\n"
         about = "# Written at every start; see deploy/local/postgres.py\n"
         write_private(self.folder / "postgresql.conf", about + text, owner_of(user))
-        # Also of the user who may enter the folder of the socket, the password is wanted.
+        # The password is required also from the user who may enter the folder of the socket.
         write_private(self.folder / "pg_hba.conf", about + "local all all scram-sha-256\n", owner_of(user))
         return Service(
             name="postgres",
             command=[str(binaries() / "postgres"), "-D", str(self.folder)],
             environment={**environment, "TZ": "UTC"},
             log=log,
-            stop_signal=signal.SIGINT,  # "fast": roll back, checkpoint, leave
+            stop_signal=signal.SIGINT,  # "fast": roll back, checkpoint, exit
             user=user,
         )
 
@@ -279,7 +281,7 @@ class Cluster:
         lock.unlink(missing_ok=True)
 
     def _serves(self, pid: int) -> bool:
-        """Tell whether the process ``pid`` is the server of this cluster."""
+        """Whether the process ``pid`` is the server of this cluster."""
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
@@ -287,7 +289,7 @@ class Cluster:
         return os.fsencode(self.folder) in command
 
     def is_ready(self) -> bool:
-        """Tell whether the server takes connections; ``pg_isready`` costs less than a client library in the keeper."""
+        """Whether the server accepts connections; ``pg_isready`` costs less than a client library in the keeper."""
         asked = subprocess.run(
             [
                 *(str(binaries() / "pg_isready"), "--quiet", "--timeout", "2", "--host", str(self.sockets)),
@@ -302,7 +304,7 @@ class Cluster:
 
 
 def owner_of(user: User) -> tuple[int, int] | None:
-    """Return uid and gid of a leash's user; None where that is the caller."""
+    """Return uid and gid of a leash's user; None for the caller."""
     if ":" not in user:
         return None
     uid, gid = user.split(":")

@@ -1,4 +1,4 @@
-"""One process of the local stack: started on a leash, logged to a file, stopped with everything it forked."""
+"""One process of the local stack: started under the leash, logged to a file, stopped with all its processes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from deploy.local.forked import Forked
 LEASH = Path(leash.__file__)
 ROOT = Path(__file__).parents[2]
 
-# A log that is longer than this when its service starts is put aside as NAME.log.1.
+# A longer log is renamed to NAME.log.1 when its service starts.
 LOG_LIMIT_BYTES = 8 << 20
 
-# As the leash reads it: "self", "mapped" or "UID:GID".
+# In the form of the leash: "self", "mapped" or "UID:GID".
 User = str
 
 
 def python(*words: str) -> list[str]:
-    """Return the command that runs this Python; its import path holds no working folder, whatever that is.
+    """Return the command of this Python; its import path has no working folder.
 
-    What it imports of ours it finds by :func:`importing`.
+    Our own modules are found by :func:`importing`.
     """
     return [sys.executable, "-P", *words]
 
 
 def importing(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` with this checkout as the one folder that Python imports from beside its own."""
+    """Return ``environment`` with this checkout as the only additional import folder."""
     return {**environment, "PYTHONPATH": str(ROOT)}
 
 
 def leashed(
     command: Sequence[str], *, user: User = "self", nice: int = 0, death_signal: signal.Signals = signal.SIGTERM
 ) -> list[str]:
-    """Return ``command`` so that it runs as ``user``, gives way by ``nice``, and gets ``death_signal`` when the calling
-    process ends.
+    """Return ``command`` so that it runs as ``user``, with ``nice``, and gets ``death_signal`` when the calling process
+    ends.
 
     The kernel ties this to the *thread* that starts the command: start it from one that lives as long as the process.
     """
@@ -49,7 +49,7 @@ def leashed(
 
 
 def open_log(path: Path) -> int:
-    """Open the log ``path`` for appending, 0600, and put a long one aside. The caller closes the descriptor."""
+    """Open the log ``path`` for appending, 0600, and rename a long one. The caller closes the descriptor."""
     try:
         if path.stat().st_size > LOG_LIMIT_BYTES:
             path.replace(path.with_name(path.name + ".1"))
@@ -60,10 +60,10 @@ def open_log(path: Path) -> int:
 
 @dataclass
 class Service:
-    """A process that should run as long as the stack does. Its children share its process group.
+    """A process that runs as long as the stack does. Its children share its process group.
 
-    One that ``is_forked`` runs a Python module, with what this process has imported: its ``command`` is the module and
-    its arguments.
+    One that ``is_forked`` runs a Python module, with the imports of this process: its ``command`` is the module and its
+    arguments.
     """
 
     name: str
@@ -117,8 +117,8 @@ class Service:
     def ended(self) -> int | None:
         """Return the exit status (negative: a signal) if the process has ended, else None.
 
-        What it forked and left behind is killed before the process itself is reaped: until then its group number
-        cannot belong to anybody else.
+        Its remaining children are killed before the process itself is reaped, because until then its group number
+        cannot be reused.
         """
         if self.process is None:
             return None
@@ -129,12 +129,12 @@ class Service:
         return self.process.wait()
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal to the process alone; it knows what to do with its children."""
+        """Send the stop signal to the process alone, which handles its children."""
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(self.stop_signal)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send ``number`` to the process and everything it forked."""
+        """Send ``number`` to the process and all its children."""
         if self.process is not None and self.process.returncode is None:
             try:
                 os.killpg(self.process.pid, number)

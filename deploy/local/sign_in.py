@@ -1,4 +1,4 @@
-"""A new one-time sign-in link for a stack that runs already."""
+"""A new one-time sign-in link for a running stack."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def main(user: str) -> int:
 
 
 def running(home: Home, user: str = "admin") -> Access | None:
-    """Return how to reach the stack that runs on ``home`` now, with a fresh sign-in link; None where none runs.
+    """Return the access to the stack that runs on ``home`` now, with a fresh sign-in link; None if none runs.
 
-    Raises :class:`NotUp` where one runs but is not up yet, or cannot give a link.
+    Raises :class:`NotUp` if one runs but is not up yet, or cannot give a link.
     """
     if not is_held(home):
         return None
@@ -48,7 +48,7 @@ def running(home: Home, user: str = "admin") -> Access | None:
     )
     if given.returncode != 0:
         raise NotUp(f"a stack runs at {record.url} but gives no sign-in link:\n{given.stderr.strip()[-2000:]}")
-    # The token stays as it is: somebody works with it.
+    # The token is not replaced, because somebody may be using it.
     return Access(record.url, record.url + given.stdout.strip(), _token(home))
 
 

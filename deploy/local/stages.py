@@ -1,4 +1,4 @@
-"""Stop the stages that agents of one state folder run, also those whose agent was killed."""
+"""Stops the stages of agents of one state folder, also those whose agent was killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_S = 60
 
 
 def stop_stages(home: Home) -> list[Path]:
-    """Stop them all and return the agent folders where that did not succeed; ``log/agent-stop.log`` says why."""
+    """Stop all stages; return the agent folders where that failed; ``log/agent-stop.log`` has the reasons."""
     if not home.agents.is_dir():
         return []
     home.logs.mkdir(mode=0o700, exist_ok=True)

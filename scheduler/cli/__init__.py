@@ -1,1 +1,1 @@
-"""The engine from the command line, without the record: one module per family of commands."""
+"""The engine's command line, without a database: one module per family of commands."""

@@ -1,4 +1,4 @@
-"""Commands over decisions that were taken: replay them, or look how another profile would have taken them."""
+"""Commands on recorded decisions: replay them, or evaluate another profile on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_S = 86_400.0
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Decide once more: on a stored snapshot, or on every decision of a log."""
+    """Replay a stored snapshot, or every decision of a log."""
     source = Path(args.source)
     if source.suffix == ".json":
         return _snapshot(args, source)
@@ -38,9 +38,9 @@ def replay(args: argparse.Namespace) -> int:
             print(json.dumps({"id": record.id, "same": done.same, "same_code": done.same_code}))
             continue
         if args.id is not None:
-            _tell(record.snapshot, done.plan)
+            _print_plan(record.snapshot, done.plan)
         if not done.same:
-            words = _otherwise(record, done.plan)
+            words = _other_plan(record, done.plan)
             code = "" if done.same_code else f" (decided by engine {record.code}, this is another)"
             print(f"decision {record.id} came out otherwise{code}: {words}")
     if not args.json:
@@ -49,7 +49,7 @@ def replay(args: argparse.Namespace) -> int:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Two profiles on the same recorded worlds."""
+    """Compare two profiles on the same recorded worlds."""
     first = profiles.named(args.profile) if args.profile else None
     second = profiles.named(args.second)
     week, found = difference.over(_chosen(args, Path(args.source)), first, second)
@@ -101,7 +101,7 @@ def _snapshot(args: argparse.Namespace, source: Path) -> int:
     if args.json:
         print(encode.dump(plan))
     else:
-        _tell(snapshot, plan)
+        _print_plan(snapshot, plan)
     return 0
 
 
@@ -121,8 +121,8 @@ def _chosen(args: argparse.Namespace, source: Path) -> Iterator[Record]:
         yield record
 
 
-def _tell(snapshot: Snapshot, plan: Plan) -> None:
-    """The plan in lines."""
+def _print_plan(snapshot: Snapshot, plan: Plan) -> None:
+    """Print the plan."""
     numbers = difference.named(snapshot)
     for start in plan.starts:
         print(f"start   {numbers[start.stage]}: {start.why}")
@@ -137,8 +137,8 @@ def _tell(snapshot: Snapshot, plan: Plan) -> None:
         print(f"wait    {numbers[wait.stage]}: {'; '.join(sentence(reason) for reason in wait.reasons)}")
 
 
-def _otherwise(record: Record, plan: Plan) -> str:
-    """The first difference between the recorded plan and this one, in words."""
+def _other_plan(record: Record, plan: Plan) -> str:
+    """Describe the first difference between the recorded plan and this one."""
     numbers = difference.named(record.snapshot)
     seen = difference.compare(record.plan, plan)
     if seen.any:
@@ -158,7 +158,7 @@ def _moment(at: float) -> str:
 
 
 def add(commands: Any) -> None:
-    """Makes the two commands known."""
+    """Add the two commands."""
     chosen = argparse.ArgumentParser(add_help=False)
     chosen.add_argument("--id", type=int, help="only this decision")
     chosen.add_argument("--days", type=float, default=0.0, help="only the decisions of the last so many days")

@@ -1,4 +1,4 @@
-"""The plots of a report as one page that needs no network: Plotly is inside."""
+"""The plots of a report as one page that works offline: Plotly is included."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ PROJECTS = 12
 
 
 def page(found: dict[str, Any]) -> str:
-    """A page of HTML with waits, utilisation, figures by load, outcome by project, and who ran where."""
-    import plotly.graph_objects as go  # heavy, and only wanted here
+    """Return an HTML page with waits, utilisation, metrics by load, results by project, and attempts by node."""
+    import plotly.graph_objects as go  # a large import, needed only here
 
     figures = [_curves(go, found, "wait", "seconds waited until the first start", "share of stages")]
     figures.append(

@@ -1,4 +1,4 @@
-"""Commands that live through a trace: under one profile, under several side by side, or as a scenario says."""
+"""Commands that simulate a trace: under one profile, under several, or by a scenario."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MAIN = (
 
 
 def simulate(args: argparse.Namespace) -> int:
-    """Live through a trace under one profile and print what it was worth."""
+    """Simulate a trace under one profile and print the metrics."""
     return _run(args, args.profile)
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Live through the same trace under several profiles, side by side."""
+    """Simulate the same trace under several profiles, and print them side by side."""
     return _run(args, args.profiles)
 
 
@@ -44,7 +44,7 @@ def _run(args: argparse.Namespace, chosen: str) -> int:
     asked = _scenario(args, chosen)
     for note in asked.trace.notes:
         print(note, file=sys.stderr)
-    found = report.live(asked, _Bar(len(asked.cells)) if sys.stderr.isatty() else None)
+    found = report.simulate(asked, _Bar(len(asked.cells)) if sys.stderr.isatty() else None)
     if args.plots:
         Path(args.plots).write_text(plots.page(found), encoding="utf-8")
         print(f"plots are in {args.plots}", file=sys.stderr)
@@ -56,7 +56,8 @@ def _run(args: argparse.Namespace, chosen: str) -> int:
 
 
 def _scenario(args: argparse.Namespace, chosen: str) -> Scenario:
-    """What the file or the arguments ask for; a file ends in .yaml and takes no other arguments about its world."""
+    """Build the scenario of the file or the arguments; a file ends in .yaml and takes no other arguments about its
+    world."""
     path = Path(args.trace)
     if path.suffix in (".yaml", ".yml"):
         return scenario.read(path)
@@ -105,7 +106,8 @@ class _Bar:
 
 
 def _figures(found: dict[str, Any]) -> dict[str, Any]:
-    """The figures alone: by profile where there is one load and one seed, else one row for each load and profile."""
+    """Return the metrics alone: by profile if there is one load and one seed, else one row for each load and
+    profile."""
     rows = found["summary"]
     if {row["load"] for row in rows} == {1.0} and all(row["seeds"] == 1 for row in rows):
         return {row["profile"]: row["figures"] for row in rows}
@@ -113,9 +115,10 @@ def _figures(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    """One table per load, one column per profile; with several seeds the mean and how far one is from it at most.
+    """Print one table per load, one column per profile; with several seeds the mean and the largest deviation.
 
-    Of many profiles each has a line, with the figures that matter most."""
+    With many profiles each has a line, with the most important metrics.
+    """
     rows = found["summary"]
     loads = list(dict.fromkeys(row["load"] for row in rows))
     for load in loads:
@@ -142,7 +145,7 @@ def _shown(row: dict[str, Any], name: str, *, brief: bool = False) -> str:
 
 
 def add(commands: Any) -> None:
-    """Makes the two commands known."""
+    """Add the two commands."""
     names = ", ".join(profiles.PROFILES)
     world = argparse.ArgumentParser(add_help=False)
     world.add_argument(

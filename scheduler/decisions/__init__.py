@@ -1,1 +1,1 @@
-"""The log of decisions: what each cycle knew and decided, kept so that it can be decided once more."""
+"""The decision log: inputs and outcome of each cycle, stored so that it can be replayed."""

@@ -1,8 +1,7 @@
-"""One world, one string of bytes: snapshots and plans as canonical MessagePack, in pieces that can be compared.
+"""Canonical MessagePack of snapshots and plans, in pieces that can be compared: equal worlds give equal bytes.
 
-Keys are sorted, what has an id is sorted by it, whole numbers stay integers. Floats keep all their bits, because a
-plan that is to come out the same needs inputs that are the same; scores and prices are rounded to a millionth by the
-engine already.
+Keys are sorted, objects with an id are sorted by it, whole numbers stay integers. Floats keep all their bits, because
+an equal plan needs equal inputs; the engine already rounds scores and prices to a millionth.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ Pieces = dict[str, dict[str, Any]]
 """A snapshot by field and key: each node, stage, right ... is one piece. ``""`` is the key of a field that is one."""
 
 
-def _bare(value: Any) -> Any:
-    """What numpy counted, as a plain number."""
+def _plain_number(value: Any) -> Any:
+    """Convert a numpy scalar to a plain number."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a {type(value).__name__} has no place in a snapshot")
 
 
-_ENCODER = msgspec.msgpack.Encoder(order="sorted", enc_hook=_bare)
+_ENCODER = msgspec.msgpack.Encoder(order="sorted", enc_hook=_plain_number)
 
 
 def encode(value: Any) -> bytes:
-    """The canonical bytes of one piece."""
+    """Encode one piece as canonical bytes."""
     return _ENCODER.encode(value)
 
 
 @cache
 def shapes() -> Mapping[str, tuple[Any, bool]]:
-    """For each field of a snapshot the type of its pieces, and whether there are many."""
+    """Return for each field of a snapshot the type of its pieces, and whether there are many."""
     found = {}
     for name, shape in typing.get_type_hints(Snapshot).items():
         args = typing.get_args(shape)
@@ -50,7 +49,7 @@ def shapes() -> Mapping[str, tuple[Any, bool]]:
 
 @cache
 def _paired(field: str) -> bool:
-    """Whether the field maps by something else than words, for which MessagePack has sorted pairs."""
+    """Whether the field is a mapping with keys other than strings, which MessagePack stores as sorted pairs."""
     shape = shapes()[field][0]
     origin, args = typing.get_origin(shape), typing.get_args(shape)
     return isinstance(origin, type) and issubclass(origin, Mapping) and args[0] is not str
@@ -63,7 +62,7 @@ def _decoder(field: str) -> msgspec.msgpack.Decoder[Any]:
 
 
 def key(piece: Any) -> str:
-    """What names a piece among those of its field."""
+    """Return the key of a piece within its field."""
     for name in ("id", "name"):
         if hasattr(piece, name):
             return str(getattr(piece, name))
@@ -73,7 +72,7 @@ def key(piece: Any) -> str:
 
 
 def pieces(world: Snapshot) -> Pieces:
-    """The snapshot taken apart."""
+    """Split a snapshot into pieces."""
     found: Pieces = {}
     for name, (_, many) in shapes().items():
         value = getattr(world, name)
@@ -85,9 +84,11 @@ def pieces(world: Snapshot) -> Pieces:
 
 
 def changes(before: Snapshot | None, after: Snapshot) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By field the pieces of two snapshots that may not be the same, as they were and as they are; all of them where
-    nothing was before. What is the same object in both is the same, and is not looked at: stores keep what did not
-    change."""
+    """Return by field the pieces of two snapshots that may differ, before and after; all of them if there was none
+    before.
+
+    Identical objects are equal and are not compared: stores keep unchanged objects.
+    """
     found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for name, (_, many) in shapes().items():
         old: Any = () if before is None else getattr(before, name)
@@ -107,7 +108,7 @@ def changes(before: Snapshot | None, after: Snapshot) -> dict[str, tuple[dict[st
 
 
 def whole(parts: Mapping[str, Mapping[str, Any]]) -> Snapshot:
-    """The snapshot put together again, each field in the order of its keys. Missing fields take their defaults."""
+    """Join pieces to a snapshot, each field in the order of its keys. Missing fields take their defaults."""
     given: dict[str, Any] = {}
     for field in fields(Snapshot):
         if field.name in parts:
@@ -118,7 +119,7 @@ def whole(parts: Mapping[str, Mapping[str, Any]]) -> Snapshot:
 
 
 def decode(field: str, content: bytes) -> Any:
-    """The piece of a snapshot's ``field`` that :func:`encode` wrote. Raises ``ValueError`` where it is none."""
+    """Decode a piece of a snapshot's ``field`` that :func:`encode` wrote. Raises ``ValueError`` for anything else."""
     try:
         return _decoder(field).decode(content)
     except msgspec.MsgspecError as error:
@@ -126,10 +127,10 @@ def decode(field: str, content: bytes) -> Any:
 
 
 def plan_bytes(plan: Plan) -> bytes:
-    """The canonical bytes of a plan, by which two plans are compared."""
+    """Return the canonical bytes of a plan, by which two plans are compared."""
     return encode(plan)
 
 
 def digest(plan: Plan) -> str:
-    """Sixteen bytes of the plan's digest in hexadecimal."""
+    """Return sixteen bytes of the plan's digest in hexadecimal."""
     return hashlib.blake2b(plan_bytes(plan), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The version of the engine's code: a digest of its sources, which holds with and without a repository."""
+"""The version of the engine's code: a digest of its sources, the same with and without a repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DECIDING = ("core", "policies", "predict", "research")
 
 @cache
 def version() -> str:
-    """Twelve hexadecimal digits that change with any file that takes part in a decision."""
+    """Return twelve hexadecimal digits that change with any file that takes part in a decision."""
     found = hashlib.blake2b(digest_size=6)
     paths = [ROOT / "profiles.py", *(path for part in DECIDING for path in (ROOT / part).rglob("*") if path.is_file())]
     for path in sorted(path for path in paths if "__pycache__" not in path.parts):

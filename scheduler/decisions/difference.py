@@ -1,4 +1,4 @@
-"""What two profiles decide on the same world: who would start, who would be stopped, whose expectations differ."""
+"""Compares the decisions of two profiles on the same world: starts, stops and expectations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scheduler.decisions.log import Record
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One decision under two profiles; stages are named by their ids.
+    """The difference of one decision under two profiles; stages are named by their ids.
 
     ``elsewhere`` start under both, on other devices. ``earlier_s`` is the mean, over the stages that wait under both
-    with an expectation, of how much earlier the second expects them to start (negative: later).
+    with an expected start, of how much earlier the second expects them to start (negative: later).
     """
 
     only_first: tuple[str, ...] = ()
@@ -31,12 +31,12 @@ class Difference:
 
     @property
     def any(self) -> bool:
-        """Whether the two would do something different at that moment."""
+        """Whether the two plans would act differently at that time."""
         return bool(self.only_first or self.only_second or self.elsewhere or self.spared or self.evicted)
 
 
 def compare(first: Plan, second: Plan, among: Container[str] | None = None) -> Difference:
-    """How the second plan differs from the first; with ``among`` only in what concerns these stages, by their ids."""
+    """Return how the second plan differs from the first; with ``among`` only for these stages, by their ids."""
 
     def counts(stage: str) -> bool:
         return among is None or stage in among
@@ -60,7 +60,7 @@ def compare(first: Plan, second: Plan, among: Container[str] | None = None) -> D
 
 
 @dataclass
-class Week:
+class DifferenceSum:
     """The sum of many differences. Counts are of decisions, and of stages over all of them."""
 
     decisions: int = 0
@@ -85,10 +85,12 @@ class Week:
 
 def over(
     records: Iterable[Record], first: Profile | None, second: Profile
-) -> tuple[Week, list[tuple[int, Difference]]]:
-    """Both profiles on every recorded world; ``first`` is ``None`` for what was truly decided. Each decision stands
-    alone: the world that follows it is the recorded one, whatever the second would have done."""
-    week, found, shifts = Week(), [], []
+) -> tuple[DifferenceSum, list[tuple[int, Difference]]]:
+    """Evaluate both profiles on every recorded world; ``first`` is ``None`` for the recorded decision.
+
+    Each decision stands alone: the next world is the recorded one, whatever the second profile would have done.
+    """
+    week, found, shifts = DifferenceSum(), [], []
     for record in records:
         one = record.plan if first is None else replay.under(record, first)
         two = replay.under(record, second)
@@ -115,6 +117,6 @@ def over(
 
 
 def named(world: Snapshot, among: Container[str] | None = None) -> dict[str, str]:
-    """The names by which people know the stages of a world, or those ``among`` them: ``#12/train``."""
+    """Return the display names of the stages of a world, or of those ``among`` them: ``#12/train``."""
     everyone: list[Stage | Running] = [*world.waiting, *world.running]
     return {one.id: f"#{one.number}/{one.name}" for one in everyone if among is None or one.id in among}

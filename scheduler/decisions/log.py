@@ -1,8 +1,8 @@
-"""The files of the decision log: a whole world every so many records, and only what changed in between.
+"""The files of the decision log: a full world every so many records, and only changes in between.
 
-A segment is one file: a line that says what it is, then frames of length, method, id and packed record. Its first
-record is whole, so a segment can be read, and thrown away, without any other. A process writes segments of its own;
-several may write into one folder. A frame that was cut off by a crash ends its segment and spoils nothing before it.
+A segment is one file: a header line, then frames of length, method, id and packed record. Its first record is a full
+one, so a segment can be read, or deleted, without any other. Each process writes segments of its own; several may write
+into one folder. A frame that was cut off by a crash ends its segment; the frames before it stay readable.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ MAGIC: Final = b"switchyard decisions 1\n"
 _FRAME: Final = struct.Struct(">IBQ")
 SUFFIX: Final = ".decisions"
 WHOLE_EVERY: Final = 64
-# A world that takes more bytes than this, packed, is large.
+# A packed world of more bytes than this is large.
 LARGE: Final = 2**18
 KEEP_S: Final = 7 * 86_400.0
 KEEP_BYTES: Final = 2 * 2**30
-# One record may not fill the memory of who reads it.
+# Limits the memory that one record takes when it is read.
 LARGEST: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One decision: what was known, by which profiles and code it was decided, and what came out and became true.
+    """One decision: its inputs, its profiles and code, and the plan and its effect.
 
-    ``specs`` holds the profiles themselves as data, so that a later change of a name does not change the past.
-    ``partial``: of those who wait the plan names only those whom the cycle told why, and ``digest`` is of that plan.
+    ``specs`` holds the profiles as data, so that a later change of a name does not change the past. ``partial``: the
+    plan has only those waiting stages whose reasons were made in the cycle, and ``digest`` is of that plan.
     """
 
     id: int
@@ -95,25 +95,25 @@ _WAIT: Final = msgspec.msgpack.Decoder(Wait)
 
 @dataclass
 class Writer:
-    """Appends records to a folder, one segment after the other. Not for several threads at once.
+    """Appends records to a folder, one segment after the other. Not thread-safe.
 
-    A segment has ``whole_every`` records. One that began with a large world goes on until the changes in it are as
-    large: such a world is not written anew for a few of its stages.
+    A segment has ``whole_every`` records. One that began with a large world continues until its changes are as large,
+    so that such a world is not written again for a few changed stages.
     """
 
     folder: Path
     whole_every: int = WHOLE_EVERY
     _path: Path | None = None
     _count: int = 0
-    # How large the whole record of the segment is, and what came after it, in bytes.
+    # The size of the full record of the segment, and of all after it, in bytes.
     _whole_bytes: int = 0
     _change_bytes: int = 0
     _world: Snapshot | None = None
     _waits: dict[str, Any] = field(default_factory=dict)
 
     def append(self, record: Record) -> int:
-        """Writes one record and returns its size in bytes. Raises ``OSError`` where the folder cannot take it; the
-        next one then begins a segment of its own."""
+        """Write one record and return its size in bytes. Raises ``OSError`` if the folder cannot take it; the next one
+        then begins a new segment."""
         path, count = self._path, self._count
         self._path = None
         is_due = self._whole_bytes < LARGE or self._change_bytes >= self._whole_bytes
@@ -134,7 +134,7 @@ class Writer:
         return len(packed)
 
     def frame(self, record: Record) -> bytes:
-        """The record as a segment of its own."""
+        """Return the record as a segment of its own."""
         waits = {wait.stage: wait for wait in record.plan.waits}
         method, packed = packing.pack(canonical.encode(self._body(record, waits, whole=True)))
         return MAGIC + _FRAME.pack(len(packed), method, record.id) + packed
@@ -172,7 +172,7 @@ class Writer:
 
 
 def _change(old: Mapping[str, Any], new: Mapping[str, Any]) -> _Change:
-    """What turns ``old`` pieces into ``new`` ones."""
+    """Return what turns ``old`` pieces into ``new`` ones."""
     put = {}
     for name, piece in new.items():
         known = old.get(name)
@@ -181,25 +181,25 @@ def _change(old: Mapping[str, Any], new: Mapping[str, Any]) -> _Change:
     return _Change(put, [name for name in old if name not in new])
 
 
-class _Reel:
-    """Plays a segment: keeps the world as bytes, and what was made of them as long as those stay the same."""
+class _Player:
+    """Plays a segment: keeps the world as bytes, and decoded pieces as long as their bytes are unchanged."""
 
     def __init__(self) -> None:
         self._world: dict[str, dict[str, Any]] = {}
         self._waits: dict[str, Any] = {}
 
     def play(self, body: _Body) -> None:
-        """Goes on by one record."""
+        """Apply the next record."""
         if body.whole:
             self._world, self._waits = {}, {}
         for name, change in body.world.items():
-            if name in canonical.shapes():  # a field that later code no longer has is passed over
+            if name in canonical.shapes():  # skips a field that this code does not have any more
                 found = self._world.setdefault(name, {})
-                _turn(found, change, lambda content, name=name: canonical.decode(name, content))
-        _turn(self._waits, body.plan.waits, _WAIT.decode)
+                _apply_change(found, change, lambda content, name=name: canonical.decode(name, content))
+        _apply_change(self._waits, body.plan.waits, _WAIT.decode)
 
     def record(self, number: int, body: _Body) -> Record:
-        """The record at which the reel stands."""
+        """Return the present record."""
         waits = [self._waits[name] for name in sorted(self._waits)]
         plan = Plan(
             body.plan.starts,
@@ -228,7 +228,7 @@ class _Reel:
         )
 
 
-def _turn(pieces: dict[str, Any], change: _Change, decode: Any) -> None:
+def _apply_change(pieces: dict[str, Any], change: _Change, decode: Any) -> None:
     for name in change.gone:
         pieces.pop(name, None)
     for name, content in change.put.items():
@@ -236,14 +236,14 @@ def _turn(pieces: dict[str, Any], change: _Change, decode: Any) -> None:
 
 
 def segments(folder: Path) -> list[Path]:
-    """The segments of a folder in the order of their first records."""
+    """Return the segments of a folder in the order of their first records."""
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
 def play(path: Path, wanted: int | None = None) -> Iterator[Record]:
-    """The records of one segment in order, or only the one that is ``wanted``. Raises ``ValueError`` where the file is
-    no segment; a frame that was cut off ends it."""
-    reel = _Reel()
+    """Yield the records of one segment in order, or only the one that is ``wanted``. Raises ``ValueError`` if the file
+    is no segment; a frame that was cut off ends it."""
+    reel = _Player()
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise ValueError(f"{path.name} is not a segment of a decision log")
@@ -263,7 +263,7 @@ def play(path: Path, wanted: int | None = None) -> Iterator[Record]:
 
 
 def find(folder: Path, number: int) -> Record | None:
-    """The record of that id, or ``None`` where it is not (or no longer) kept."""
+    """Return the record of that id, or ``None`` if it is not (or no longer) stored."""
     for path in reversed(segments(folder)):
         if int(path.name[:12]) <= number:
             found = next(play(path, number), None)
@@ -273,7 +273,7 @@ def find(folder: Path, number: int) -> Record | None:
 
 
 def read(source: Path, since: float = 0.0, until: float = float("inf")) -> Iterator[Record]:
-    """The records of a folder, or of one segment, that were decided in that time, in the order of their ids."""
+    """Yield the records of a folder, or of one segment, that were decided in that time, in the order of their ids."""
     paths = segments(source) if source.is_dir() else [source]
     if not paths:
         raise ValueError(f"there is no decision in {source}")
@@ -283,15 +283,15 @@ def read(source: Path, since: float = 0.0, until: float = float("inf")) -> Itera
             yield record
 
 
-def alone(record: Record) -> bytes:
-    """The record as the content of a segment of its own."""
+def single_record_segment(record: Record) -> bytes:
+    """Return the record as the content of a segment of its own."""
     return Writer(Path()).frame(record)
 
 
 def prune(folder: Path, now: float, keep_s: float = KEEP_S, keep_bytes: int = KEEP_BYTES) -> int:
-    """Throws away segments whose last record is older than ``keep_s``, then the oldest until ``keep_bytes`` are left.
+    """Delete segments whose last record is older than ``keep_s``, then the oldest until ``keep_bytes`` are left.
 
-    Returns how many went. The newest segment always stays.
+    Returns how many were deleted. The newest segment always stays.
     """
     found = []
     for path in segments(folder):

@@ -1,4 +1,4 @@
-"""Makes records small: Zstandard where this Python has it, else zlib. Each record says which."""
+"""Compresses records: Zstandard if this Python has it, else zlib. Each record names its method."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Final
 
 ZLIB: Final = 1
 ZSTD: Final = 2
-# Records are read back rarely and written often.
+# Records are read rarely and written often.
 _ZLIB_LEVEL: Final = 3
 _ZSTD_LEVEL: Final = 3
 
 
 def _zstd() -> Any:
-    """The module of Zstandard: part of Python since 3.14, before that a package of its own; ``None`` without it."""
+    """Return the module of Zstandard: part of Python since 3.14, before that a package of its own; ``None`` without
+    it."""
     for name in ("compression.zstd", "zstandard"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -26,14 +27,14 @@ _FOUND: Final = _zstd()
 
 
 def pack(content: bytes) -> tuple[int, bytes]:
-    """The content made smaller, and the number of the method."""
+    """Return the compressed content, and the number of the method."""
     if _FOUND is not None:
         return ZSTD, _FOUND.compress(content, _ZSTD_LEVEL)
     return ZLIB, zlib.compress(content, _ZLIB_LEVEL)
 
 
 def unpack(method: int, content: bytes) -> bytes:
-    """What :func:`pack` made small. Raises ``ValueError`` where it is damaged or this Python lacks the method."""
+    """Decompress. Raises ``ValueError`` if the content is damaged or this Python lacks the method."""
     if method == ZLIB:
         try:
             return zlib.decompress(content)

@@ -1,4 +1,4 @@
-"""Decides once more: the same world, the same profiles and the same code give the same plan, byte for byte."""
+"""Replays decisions: the same world, profiles and code give the same plan, byte for byte."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from scheduler.decisions.log import Record
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A decision that was taken once more. ``same`` compares bytes; ``same_code`` tells whether the engine is the one
-    that decided then: with another, a difference is no fault."""
+    """A replayed decision. ``same`` compares bytes; ``same_code`` tells whether the engine's version is the recorded
+    one: with another, a difference is no fault."""
 
     record: Record
     plan: Plan
@@ -25,7 +25,7 @@ class Replay:
 
 
 def profiles_of(record: Record) -> dict[str, Profile]:
-    """The profile of each pool as it was then."""
+    """Return the profile of each pool as recorded."""
     built: dict[str, Profile] = {}
     for name in set(record.profiles.values()):
         spec = record.specs.get(name)
@@ -34,25 +34,24 @@ def profiles_of(record: Record) -> dict[str, Profile]:
 
 
 def replay(record: Record) -> Replay:
-    """Plans again from what the record holds, and from nothing else. Of a cycle that put some of those who wait into
-    words the plan has these."""
+    """Plan again from the record alone. If the recorded plan has only some waiting stages, so has this one."""
     plan = engine.plan(record.snapshot, profiles_of(record), record.at)
     if record.partial:
-        plan = told(plan, record.plan)
+        plan = with_waits_of(plan, record.plan)
     return Replay(record, plan, canonical.digest(plan) == record.digest, record.code == code.version())
 
 
-def told(plan: Plan, other: Plan) -> Plan:
-    """The plan with only those waits that the other one names too."""
+def with_waits_of(plan: Plan, other: Plan) -> Plan:
+    """Return the plan with only those waits that the other one has too."""
     names = {wait.stage for wait in other.waits}
     return replace(plan, waits=tuple(wait for wait in plan.waits if wait.stage in names))
 
 
 def under(record: Record, chosen: Profile | Mapping[str, Profile]) -> Plan:
-    """What another profile would have decided on the same world."""
+    """Return the plan of another profile for the same world."""
     return engine.plan(record.snapshot, chosen, record.at)
 
 
 def specs_of(names: Mapping[str, str]) -> dict[str, dict[str, object]]:
-    """The profiles behind these names as data, as far as they are data."""
+    """Return the profiles of these names as data, if they are built in."""
     return {name: dict(profiles.PROFILES[name]) for name in set(names.values()) if name in profiles.PROFILES}

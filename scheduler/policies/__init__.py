@@ -1,8 +1,8 @@
-"""One small judgement per file. A file is found by being here; nothing registers it.
+"""Policies, one per file. A file is found by a folder scan; nothing is registered.
 
-A policy is a frozen dataclass that bears the name of its file (``fair_share.py`` holds ``FairShare``); its fields are
-its parameters. It derives from one or more of the four hooks in :mod:`scheduler.core.hooks` (Rank, Admit, Score,
-Victims) and overrides what it has an opinion on. :mod:`scheduler.research` holds those that are only compared with.
+A policy is a frozen dataclass with the name of its file (``fair_share.py`` has ``FairShare``); its fields are its
+parameters. It derives from one or more of the four hooks in :mod:`scheduler.core.hooks` (Rank, Admit, Score, Victims)
+and overrides the methods that it implements. :mod:`scheduler.research` has those that are only compared with.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scheduler.core.hooks import HOOKS, Policy, answers
 from scheduler.core.model.sentences import _
 
 RESEARCH: Final = "scheduler.research"
-# What a parameter may be that names no range, and how long a list of numbers.
+# The range of a parameter that names none, and the most numbers of a list.
 MOST: Final = 1e9
 MOST_NUMBERS: Final = 16
 
 
 @cache
 def discover(package: str = __name__) -> dict[str, type]:
-    """All policies of a package by name: these, or those of ``scheduler.research``. Raises ``TypeError`` for a file
-    that does not hold what its name says."""
+    """Return all policies of a package by name: these, or those of ``scheduler.research``. Raises ``TypeError`` for a
+    file without the policy of its name."""
     found = {}
     folder = importlib.import_module(package).__path__
     for module in sorted(pkgutil.iter_modules(folder), key=lambda one: one.name):
@@ -41,8 +41,8 @@ def discover(package: str = __name__) -> dict[str, type]:
 
 
 def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Policy:
-    """The policy called ``name`` with these parameters. ``live`` allows only what a pool may have, and no baseline or
-    oracle. Raises ``ValueError`` that lists what there is."""
+    """Build the policy called ``name`` with these parameters. With ``live`` only those for pools are allowed, no
+    baselines or oracles. Raises ``ValueError`` that lists the available ones."""
     own, research = discover(), discover(RESEARCH)
     if live and name in research:
         problem = _('policy "{name}" is a yardstick for simulations; a pool may have {all}')
@@ -61,8 +61,8 @@ def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Policy
 
 
 def _checked(name: str, param: Field[Any], value: Any) -> Any:
-    """The value of a parameter, which is of the type of its default: a flag, a list of numbers that grow, a whole
-    number or a number. A field's metadata may name a ``range``. Raises ``ValueError`` for anything else."""
+    """Return the validated value of a parameter, which has the type of its default: a flag, an ascending list of
+    numbers, a whole number or a number. A field's metadata may name a ``range``. Raises ``ValueError`` otherwise."""
     if isinstance(param.default, bool):
         if not isinstance(value, bool):
             problem = _('policy "{name}": {param} must be true or false, not {value!r}')

@@ -1,4 +1,4 @@
-"""Alternatives: of several ways to run, the one that will be done first."""
+"""Alternatives: of several alternatives of a stage, chooses the one with the earliest predicted finish."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from scheduler.core.world.reservation import Option
 
 @dataclass(frozen=True)
 class Alternatives(Score):
-    """Predicted finish decides: the wait for a device and the run on it; a fast device may be worth waiting for. On
-    a node that has more to do than it can it takes as many times longer.
+    """Compares predicted finish times, the wait for a device included; a fast device may be worth waiting for. On an
+    overloaded node the run time is multiplied by the overload.
 
-    Ways that end within ``near`` of each other count as equal (the share is of the time until the earliest end); among
-    those the cheapest devices are taken, and of such that are free now the place that the other policies like best.
+    Alternatives that end within ``near`` of each other count as equal (a share of the time until the earliest end).
+    Among those the cheapest devices are taken, and of placements that are free now the one with the best score of the
+    other policies.
     """
 
     near: float = 0.02

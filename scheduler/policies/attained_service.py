@@ -1,4 +1,4 @@
-"""Attained service: who has had the least of the cluster goes first, without knowing how long anybody will run."""
+"""Attained service: the stage with the least service so far goes first, without knowing run times."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import attained_device_s, since_counted_s, width
 
-# Longer than anything waits or runs; the parts of one queue lie this far apart in the order.
+# Longer than anything waits or runs; the distance between parts of one queue in the order.
 _SPAN_S = 1e9
-# Queues change on whole seconds: a stage is new in its queue for the first of them.
+# Queues change on whole seconds: a stage counts as new in its queue during the first one.
 _WHOLE_S = 1.0
 
 
@@ -21,10 +21,10 @@ _WHOLE_S = 1.0
 class AttainedService(Rank):
     """Least attained service in two dimensions, devices times seconds, in queues (Tiresias, NSDI 2019).
 
-    A stage begins in the first queue and is put to the end of the next, even while it runs, when its service reaches
-    the next of the ``thresholds`` (device-seconds). Within a queue those that run come before those that wait, the
-    longest there first; then those that were stopped there, the last one first; then those that came to the queue and
-    have not run in it yet, in the order in which they came.
+    A stage begins in the first queue and moves to the end of the next, also while it runs, when its service reaches the
+    next of the ``thresholds`` (device-seconds). Within a queue running stages come before waiting ones, the longest
+    there first; then those that were stopped there, the last one first; then those that have not run in the queue yet,
+    in the order of arrival.
     """
 
     thresholds: tuple[float, ...] = (3_250.0, 7_200.0)
@@ -46,7 +46,7 @@ class AttainedService(Rank):
         return -(10 * _SPAN_S * queue + place)
 
     def turns_at(self, stage: Stage, world: ReadOnlyWorld) -> float | None:
-        """When it reaches the next threshold; whole seconds from when it was last counted, so that it has surely."""
+        """Return when it reaches the next threshold, in whole seconds from the last count, so that it surely has."""
         left = [one - stage.attained_device_s for one in self.thresholds if one > attained_device_s(stage, world)]
         if not left:
             return None

@@ -1,4 +1,4 @@
-"""Backfill: who comes behind may go first only where that delays no promise."""
+"""Backfill: a stage further back may start first only if that delays no reservation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from scheduler.core.world.read_only import ReadOnlyWorld
 
 @dataclass(frozen=True)
 class Backfill(Admit):
-    """Conservative: every entry of the timetable counts, not only the head of the queue (Mu'alem and Feitelson 2001).
+    """Conservative backfill: every reservation of the timetable counts, not only that of the head of the queue (Mu'alem
+    and Feitelson 2001).
 
-    With a profile's ``depth`` of 1 only the head has an entry, and this is EASY backfill.
+    With a profile's ``depth`` of 1 only the head has a reservation, and this is EASY backfill.
     """
 
     def fits(self, stage: Stage, grants: tuple[Grant, ...], until: float, world: ReadOnlyWorld) -> bool:

@@ -1,4 +1,4 @@
-"""Balance: who runs on which device model, so that the most urgent work gets done fastest all in all."""
+"""Balance: assigns stages to device models so that the most urgent work is done fastest in total."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from scheduler.policies.max_min import solver
 class Balance(Rank):
     """The assignment of stages to models with the largest sum of speed times urgency, as a linear program.
 
-    Urgency is how long a stage has been there beside how much of its work was done (both plus ``head_start_s``, to the
-    ``power``): the gradient of proportional fairness (Kelly, Maulloo and Tan, 1998). So the young, who are often
-    short, come before those who had much, and nobody is passed over for ever: with service alone as the measure, those
-    who had most would starve before the machines are full, and the fast devices would go to whoever is young instead
-    of whoever needs them. ``stay`` is what leaving a device must gain, as a share, so that nothing flaps. Needs scipy.
+    Urgency is the age of a stage divided by its work done (both plus ``head_start_s``, to the ``power``): the gradient
+    of proportional fairness (Kelly, Maulloo and Tan, 1998). So young stages, which are often short, come before those
+    with much service, and no stage waits for ever. With service alone, those with most would starve before the machines
+    are full, and fast devices would go to young stages instead of those that need them. ``stay`` is the least gain, as
+    a share, for leaving a device, against flapping. Needs scipy.
     """
 
     head_start_s: float = field(default=3_600.0, metadata={"range": (1.0, 1e9)})
@@ -51,8 +51,8 @@ class Balance(Rank):
 
 
 def _done_s(part: FairClaimant, world: ReadOnlyWorld) -> float:
-    """How much of its work was done so far, in seconds of a device of speed 1; service on models that it has no way to
-    any more, or of which only the sum is known, counts with its usual speed."""
+    """Return the work done so far, in seconds of a device of speed 1; service on models that no alternative has any
+    more, or with only a known sum, counts with the usual speed."""
     speeds = dict(zip(part.models, part.speeds, strict=True))
     received = received_s(part.stage, world)
     elsewhere_s = max(attained_device_s(part.stage, world) / part.width - sum(received.values()), 0.0)
@@ -68,8 +68,8 @@ def _model_now(part: FairClaimant, world: ReadOnlyWorld) -> str:
 
 
 def _assign(known: Sequence[FairClaimant], columns: Sequence[tuple[int, int]], worth: Any) -> Any:
-    """How much of each pair of stage and feasible set is chosen, 0 to 1: whole pairs where everybody is equally
-    wide."""
+    """Return how much of each pair of stage and feasible set is chosen, 0 to 1; only whole pairs if all stages are
+    equally wide."""
     optimize: Any = solver()
     sizes = {model: size for part in known for model, size in zip(part.models, part.sizes, strict=True)}
     models = sorted(sizes)
@@ -94,7 +94,7 @@ def _match(
     sizes: Mapping[str, float],
     models: Sequence[str],
 ) -> Any:
-    """The same for stages of one device each, as a matching with single devices, which is much quicker."""
+    """Do the same for stages of one device each, as a matching with single devices, which is much faster."""
     stages = 1 + max(j for j, _ in columns)
     table = np.zeros((stages, len(models)))
     for (j, _), model, value in zip(columns, model_at, worth, strict=True):

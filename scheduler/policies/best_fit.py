@@ -1,4 +1,4 @@
-"""Best fit: the node that has least left, cores and accelerators counted alike."""
+"""Best fit: the node with the least left, cores and accelerators counted alike."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class BestFit(Score):
-    """The baseline of placement studies: the sum over resources of what stays free, each as a share of what the largest
-    node has of it, is kept least. Unlike *pack* it weighs a core by how scarce cores are here, not by its price."""
+    """The baseline of placement studies: minimises the sum over resources of what stays free, each as a share of the
+    largest amount on any node. Unlike *pack* it weighs a core by the scarcity of cores, not by its price."""
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """From -1 to 0. What the request takes is the same everywhere, so only what is free counts."""
+        """Return scores from -1 to 0. The request takes the same everywhere, so only what is free counts."""
         columns = room.columns(world.ledger.fleet)
         nodes = feasible.places.nodes[rows]
         left = np.zeros(len(rows))

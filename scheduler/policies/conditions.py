@@ -1,4 +1,4 @@
-"""Conditions: a device that warns is used last, and one that warns or is unhealthy is left before it fails."""
+"""Conditions: a degraded device is used last, and running stages leave it before it fails."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from scheduler.core.world.reservation import grants_of
 
 @dataclass(frozen=True)
 class Conditions(Score, Victims):
-    """Pending row remaps, rising corrected errors, throttling or a link below its width come before a failure. Such a
-    device still works, so that it is better than none; but where another node has a sound one, that is taken. Within a
-    node the engine itself takes devices that warn last.
+    """Pending row remaps, rising corrected errors, throttling or a narrow link precede a failure. A degraded device
+    still works, so it is better than none; but a node with a healthy one is preferred. Within a node the engine itself
+    takes degraded devices last.
 
-    A running stage leaves such a device for a sound one that is free, where that is worth its price. A device that
-    warns is taken to fail at random, after ``fails_after_s`` on average; that would cost the stage its work since the
-    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again. One that is unhealthy takes nobody
-    new; who still runs there leaves it in the same way, only that it is taken to fail after
-    ``unhealthy_fails_after_s``.
+    A running stage moves from a degraded device to a free healthy one if that is worth its price. A degraded device is
+    assumed to fail at random, after ``fails_after_s`` seconds on average; that would cost the work since the last
+    checkpoint, and ``fault_s`` seconds until the stage runs again. An unhealthy device gets no new stage; stages still
+    there move away in the same way, with ``unhealthy_fails_after_s``.
     """
 
     fails_after_s: float = field(default=21_600.0, metadata={"range": (1.0, 366 * 86_400.0)})
@@ -39,7 +38,7 @@ class Conditions(Score, Victims):
     settle_s: ClassVar[float] = 0.0
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """Minus the number of devices that warn among those that would be taken."""
+        """Return minus the number of degraded devices among those that would be taken."""
         warned = room.columns(world.ledger.fleet).warned
         found = np.zeros(len(rows))
         if not warned.any():
@@ -49,7 +48,7 @@ class Conditions(Score, Victims):
         return found
 
     def evacuates(self, running: Running, world: ReadOnlyWorld) -> tuple[Said, float]:
-        """Which of its devices are unhealthy, else which warn, and what it may expect to lose by staying."""
+        """Return which devices are unhealthy, else which are degraded, and the expected loss of staying."""
         devices = [world.ledger.devices[one.device] for one in grants_of(running) if one.device in world.ledger.devices]
         unhealthy = [device for device in devices if device.health is Health.UNHEALTHY]
         ailing = unhealthy or [device for device in devices if device.warned]
@@ -58,7 +57,7 @@ class Conditions(Score, Victims):
         left_s = max(world.finish.get(running.id, world.now) - world.now, 0.0)
         after_s = min(self.unhealthy_fails_after_s, self.fails_after_s) if unhealthy else self.fails_after_s
         chance = 1.0 - math.exp(-left_s / after_s)
-        # A fault takes what was done since the last checkpoint; without any, also half of what is yet to be done.
+        # A fault takes the work since the last checkpoint; without any, also half of the remaining work.
         since, again_s = price.at_stake(running)
         at_stake_s = max(world.now - min(since, world.now), 0.0) + again_s + self.fault_s
         if not (running.checkpoints or running.saves_on_stop):
@@ -69,7 +68,7 @@ class Conditions(Score, Victims):
         return (clause(several(len(ailing), one, more), devices=names),), loss
 
     def gains(self, running: Running, placement: Placement, world: ReadOnlyWorld) -> float:
-        """All that it may expect to lose by staying; nothing where it would go to a device that ails too."""
+        """Return the whole expected loss of staying; nothing if it would move to another degraded device."""
         devices = world.ledger.devices
         if any(devices[one.device].ails for rank in placement.grants for one in rank):
             return 0.0

@@ -1,4 +1,4 @@
-"""Cycle guard: two who stop each other do so once each."""
+"""Cycle guard: stages that preempt each other do so once each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler.core.world.read_only import ReadOnlyWorld
 class CycleGuard(Victims):
     """Protects a running stage that was stopped for others which were stopped for it, directly or through more of them.
 
-    Priority and quota may disagree for ever: the more urgent one takes what the other, within its nominal quota, takes
-    back. Once that has gone round, whoever runs goes on to its end.
+    Priority and quota may disagree for ever: the stage of higher priority takes what the other, within its nominal
+    quota, takes back. After one round the running stage runs to its end.
     """
 
     def protects(self, running: Running, world: ReadOnlyWorld) -> bool:

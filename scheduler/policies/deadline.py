@@ -1,4 +1,4 @@
-"""Deadline: what must be done by a certain time goes first while it can still be."""
+"""Deadline: a stage with a deadline goes first while it can still meet it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scheduler.core.world.service import predicted_left_s
 class Deadline(Rank):
     """From 0 to 1: how little slack is left between the predicted end of a stage that starts now and its deadline.
 
-    It begins to rise ``ahead_s`` before the last moment at which a start would do, and is 1 at that moment. One that
-    cannot be met any more counts as nothing: it would only make others late too. Without a deadline it is 0.
+    It rises from ``ahead_s`` seconds before the last sufficient start, and is 1 at that time. A deadline that cannot be
+    met any more counts 0, because it would only delay others. Without a deadline it is 0.
     """
 
     ahead_s: float = field(default=86_400.0, metadata={"range": (1.0, 31_622_400.0)})

@@ -1,4 +1,4 @@
-"""Elastic: stages of more than one size grow where that pays, and give back before anybody is stopped."""
+"""Elastic: elastic stages grow when that pays, and shrink before other stages are stopped."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from scheduler.core.world.reservation import Option
 class Elastic(Victims):
     """A resize stops a stage and starts it again, so it must gain more than it costs.
 
-    For a stage that waits, stages of its own or a lower class give back nodes above their least, the cheapest first and
-    no more than it needs. A stage grows once it has run for ``settle_s``, by at least ``worthwhile`` of its rate, where
-    what it gains until its end or within ``horizon_s`` is more than its work since the last checkpoint and the restart.
-    Within ``settle_s`` it gives back to a higher class only. Each time that it gave back within ``horizon_s`` doubles
-    how long it waits to grow, up to ``most_doublings`` times: where others keep coming, nothing flaps.
+    For a waiting stage, stages of its own or a lower class shrink towards their least size, the cheapest first and no
+    more than needed. A stage grows once it has run for ``settle_s``, by at least ``worthwhile`` of its rate, if its
+    gain until its end or within ``horizon_s`` is more than its work since the last checkpoint and the restart. Within
+    ``settle_s`` it shrinks for a higher class only. Each time that it shrank within ``horizon_s`` doubles its wait
+    before it grows, up to ``most_doublings`` times, against flapping.
     """
 
     settle_s: float = 60.0
@@ -35,23 +35,25 @@ class Elastic(Victims):
     most_doublings: int = field(default=5, metadata={"range": (0, 20)})
 
     def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
-        """Whether anybody has something to give back."""
-        return any(self._gives(world.running[name], stage, world) for name in world.elastic)
+        """Whether any elastic stage can shrink."""
+        return any(self._can_shrink(world.running[name], stage, world) for name in world.elastic)
 
     def victims(
         self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
     ) -> Eviction | None:
-        """Who gives back how much, for the way that costs least."""
-        givers = [one for name in sorted(world.elastic) if self._gives(one := world.running[name], stage, world)]
-        givers.sort(key=lambda one: (one.priority, price.price(one, world.now), one.id))
+        """Return which stages shrink by how much, for the alternative with the least cost."""
+        shrinkable = [
+            one for name in sorted(world.elastic) if self._can_shrink(one := world.running[name], stage, world)
+        ]
+        shrinkable.sort(key=lambda one: (one.priority, price.price(one, world.now), one.id))
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets:
             with world.trial() as ledger:
-                found = self._on(stage, feasible, givers, ledger, world)
+                found = self._on(stage, feasible, shrinkable, ledger, world)
             if found is None:
                 continue
             placement, sizes = found
-            victims = tuple(one for one in givers if one.id in sizes)
+            victims = tuple(one for one in shrinkable if one.id in sizes)
             prices = tuple(price.price(one, world.now) for one in victims)
             delay_s = max(one.grace_s for one in victims)
             gain = price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, delay_s)
@@ -64,12 +66,12 @@ class Elastic(Victims):
         return best[1] if best else None
 
     def settled_at(self, running: Running, world: ReadOnlyWorld) -> float:
-        """From when on it may grow."""
+        """Return the time from which it may grow."""
         times = sum(world.now - at < self.horizon_s for at in running.gave_back_at)
         return running.started_at + self.settle_s * float(2 ** min(times, self.most_doublings))
 
     def stakes(self, running: Running, size: int, world: ReadOnlyWorld) -> tuple[float, float]:
-        """What going on with ``size`` nodes costs and gains, in weighted device-seconds at its present rate."""
+        """Return the cost and gain of going on with ``size`` nodes, in weighted device-seconds at its present rate."""
         was = len(running.placement.nodes)
         rate = elastic.faster(was, size, running.scaling)
         saved_at, again_s = price.at_stake(running)
@@ -78,37 +80,38 @@ class Elastic(Victims):
         lost = scale * (max(0.0, world.now - saved_at) + again_s * rate)
         return lost, scale * (rate - 1.0) * span_s if rate >= 1.0 + self.worthwhile else 0.0
 
-    def _gives(self, one: Running, stage: Stage, world: ReadOnlyWorld) -> bool:
+    def _can_shrink(self, one: Running, stage: Stage, world: ReadOnlyWorld) -> bool:
         if len(one.placement.nodes) <= one.least_nodes or one.priority > stage.priority or not is_movable(one, world):
             return False
         return one.priority < stage.priority or world.now - one.started_at >= self.settle_s
 
     def _on(
-        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], ledger: Ledger, world: ReadOnlyWorld
+        self, stage: Stage, feasible: FeasibleSet, shrinkable: Sequence[Running], ledger: Ledger, world: ReadOnlyWorld
     ) -> tuple[Placement, dict[str, int]] | None:
-        """A placement, and by giver the size that is left to it. Leaves the ledger as if they had given."""
+        """Return a placement, and the remaining size of each stage that shrinks. Leaves the ledger as if they had
+        shrunk."""
         if self._placed(stage, feasible, world) is not None:
-            return None  # it fits without: something else holds it back, and giving would not help
+            return None  # it fits anyway: it waits for another reason, and shrinking would not help
         sizes: dict[str, int] = {}
-        for one in givers:
+        for one in shrinkable:
             for rank in range(len(one.placement.nodes) - 1, one.least_nodes - 1, -1):
                 ledger.release(one.placement.grants[rank])
                 sizes[one.id] = rank
                 if self._placed(stage, feasible, world) is not None:
-                    return self._spared(stage, feasible, givers, sizes, ledger, world)
+                    return self._spared(stage, feasible, shrinkable, sizes, ledger, world)
         return None
 
     def _spared(
         self,
         stage: Stage,
         feasible: FeasibleSet,
-        givers: Sequence[Running],
+        shrinkable: Sequence[Running],
         sizes: dict[str, int],
         ledger: Ledger,
         world: ReadOnlyWorld,
     ) -> tuple[Placement, dict[str, int]]:
-        """The same without those whose nodes are not needed."""
-        for one in givers:
+        """Return the same without stages whose nodes are not needed."""
+        for one in shrinkable:
             if one.id not in sizes or len(sizes) == 1:
                 continue
             given = [each for rank in one.placement.grants[sizes[one.id] :] for each in rank]
@@ -122,7 +125,7 @@ class Elastic(Victims):
         return placement, sizes
 
     def _placed(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Placement | None:
-        """Where the stage fits as the ledger stands; the best places first."""
+        """Return where the stage fits in the present ledger, best placement first."""
         world.refresh(feasible, world.profile(stage.pool))
         if feasible.count < stage.nodes:
             return None

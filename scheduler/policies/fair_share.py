@@ -1,4 +1,4 @@
-"""Fair share: who has received least for the weight of their project goes first."""
+"""Fair share: the stage whose project received least for its weight goes first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class FairShare(Rank, Admit):
-    """A stage is due when its project will have received no more than others: what the project used (decayed), what it
-    holds up to its predicted end, and what its stages before this one ask for, all for its weight.
+    """A stage is due when its project will have received no more than others: the project's use (decayed), what it
+    holds until the predicted end, and what its stages before this one ask for, all divided by its weight.
 
-    So projects of equal weight take turns, within a cycle as from one to the next. The points run from 1 for a project
-    that has had nothing down to 0, one half for each fair share; the weight in the profile says what that is worth.
+    So projects of equal weight alternate, within a cycle as across cycles. The score runs from 1 for a project without
+    use down to 0, halved by each fair share; its weight in the profile scales it.
 
     A promise stands until shares have drifted beyond ``hysteresis_s``: that many seconds of the whole pool. Then it
-    yields to who is owed more. With ``defer_above`` a project beyond so many fair shares starts nothing while a project
-    below that has a stage that could be looked at: devices may then stay idle for somebody who is owed them. 0 defers
-    nobody.
+    yields to a project that is owed more. With ``defer_above`` a project beyond so many fair shares starts nothing
+    while a project below has a stage that could start: devices may then stay idle for it. 0 defers no project.
     """
 
     hysteresis_s: float = 900.0
@@ -35,15 +34,15 @@ class FairShare(Rank, Admit):
         return float(2.0 ** -world.share(stage.project))
 
     def hysteresis(self, pool: str, world: ReadOnlyWorld) -> float:
-        """By how much more a project must be due than another for a promise to yield, in device-seconds for
-        each unit of weight."""
+        """Return by how much more a project must be due than another for a promise to yield, in device-seconds per unit
+        of weight."""
         weights = [world.weight(name) for name in world.pending.projects]
         return self.hysteresis_s * world.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
     def levels(self, pool: str, order: Column, due: Column, world: ReadOnlyWorld) -> Column:
         drift = self.hysteresis(pool, world)
         weights = sum(world.weight(name) for name in world.pending.projects)
-        # One fair share of all that is spoken of; a promise is never worth more than one.
+        # One fair share of everything promised; a promise is never worth more than one.
         unit = max(world.spoken[pool] / weights, drift, 1.0)
         is_promised = np.isfinite(world.pending.promised_at[order])
         points: Column = 2.0 ** -((due - drift * is_promised) / unit)

@@ -1,4 +1,4 @@
-"""First in, first out: the order of submission, and nobody passes."""
+"""First in, first out: the order of submission, without overtaking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Fifo(Rank, Admit):
-    """Earlier submissions first. Where ``strict``, nothing starts while a stage before it waits for devices."""
+    """Earlier submissions first. If ``strict``, nothing starts while a stage before it waits for devices."""
 
     strict: bool = True
 

@@ -1,4 +1,4 @@
-"""Finish-time fairness: who will finish latest beside what an equal part of the cluster would have given them."""
+"""Finish-time fairness: the stage that will finish latest, relative to an equal part of the cluster, goes first."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scheduler.core.world.service import attained_device_s, predicted_left_s, wi
 
 @dataclass(frozen=True)
 class FinishTimeFairness(Rank):
-    """Rho of Themis (NSDI 2020): the time from submission to the end, if the stage began now, beside the time that it
-    would take with its part of the cluster all along; the largest goes first.
+    """Rho of Themis (NSDI 2020): the time from submission to the end, if the stage began now, divided by the time that
+    it would take with its part of the cluster from the start; the largest goes first.
 
-    Its part is one of as many equal ones as there are stages waiting and running in the pool; with less than it asks
-    for it is thought to be slower in proportion.
+    Its part is one of as many equal ones as there are waiting and running stages in the pool; with fewer devices than
+    it asks for it is assumed to be slower in proportion.
     """
 
     def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
@@ -27,7 +27,7 @@ class FinishTimeFairness(Rank):
         return shared_s / ((had_s + left_s) * self._slower(stage, world))
 
     def _slower(self, stage: Stage, world: ReadOnlyWorld) -> float:
-        """How many times slower the stage would be with an equal part; never quicker than with all it asks for."""
+        """Return how many times slower the stage would be with an equal part; at least 1."""
         asks = stage.alternatives[0].asks if stage.alternatives else ()
         kind = next((ask.kind for ask in asks if ask.kind != "cpu"), "cpu")
         rivals = len(world.waiting) + len(world.running)

@@ -1,4 +1,4 @@
-"""Gang: all ranks of a stage run on one sort of device."""
+"""Gang: all ranks of a stage run on one device model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scheduler.core.model.types import Device, Node, Stage
 
 @dataclass(frozen=True)
 class Gang(Admit):
-    """Collective communication is as fast as its slowest rank and speaks one backend: nodes are grouped by the vendor
-    and model of the devices that match. That a gang starts whole or not at all is the engine's own law."""
+    """Collective communication is as fast as its slowest rank and uses one backend: nodes are grouped by the vendor and
+    model of the matching devices. That a gang starts whole or not at all is ensured by the engine itself."""
 
     def groups(self, stage: Stage, nodes: Sequence[tuple[Node, tuple[Device, ...]]]) -> list[list[int]]:
         sorts: dict[tuple[tuple[str, str], ...], list[int]] = {}

@@ -1,4 +1,4 @@
-"""Heterogeneity: of several device models, the one on which it will be done first."""
+"""Heterogeneity: of several device models, the one with the earliest predicted finish."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler.core.world.reservation import Option
 
 @dataclass(frozen=True)
 class Heterogeneity(Score):
-    """Predicted finish by the table of speeds alone, whatever a device is worth; with *gang* there is a way for each
-    model. In a profile that rotates, who comes first in the line has the first choice (Gavel's heterogeneity-aware
+    """Predicted finish by the table of speeds alone, whatever a device costs; with *gang* there is an alternative for
+    each model. In a profile that rotates, the first in the order has the first choice (Gavel's heterogeneity-aware
     policies, OSDI 2020)."""
 
     def choose(self, stage: Stage, options: Sequence[Option], world: ReadOnlyWorld) -> Option:

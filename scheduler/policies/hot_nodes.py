@@ -1,4 +1,4 @@
-"""Hot nodes: new starts keep away from nodes that have more to do than they can; who runs there may leave them."""
+"""Hot nodes: new stages avoid overloaded nodes, and running stages may move away from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class HotNodes(Score, Victims):
-    """On a node of load 2 tasks wait as long for cores, disks or memory as they run, so that everything there takes
-    twice as long: that is the product of how many queue, how long each is served and how busy the node is. A start
-    counts against each place by how much longer it would take there; the first quarter is let pass, because a node that
-    is merely full reaches that too.
+    """On a node of load 2 tasks wait as long for cores, disks or memory as they run, so everything takes twice as long:
+    the load is the product of queue length, service time and utilisation. A start scores a place down by how much
+    longer it would take there; the first quarter is ignored, because a merely full node reaches that too.
 
-    A running stage leaves where the time that it would win is worth its price. So that nothing goes to and fro, the
-    node that it leaves must be hotter than where it goes by more than ``threshold``, and no colder once its own share
-    of the load went with it; and for ``settle_s`` neither node may have had a start or a stop, so that its load is
-    known. Each such move lowers the hotter of the two nodes and leaves the other no hotter than that, hence a
-    succession of them ends while loads are constant.
+    A running stage moves if the time that it gains is worth its price. Against oscillation, the node that it leaves
+    must be hotter than its target by more than ``threshold``, and no colder once its own share of the load has moved;
+    and for ``settle_s`` neither node may have had a start or a stop, so that its load is known. Each such move lowers
+    the hotter of the two nodes and leaves the other no hotter than that, so a sequence of moves ends while loads are
+    constant.
     """
 
     threshold: float = field(default=0.5, metadata={"range": (0.0, 100.0)})
     settle_s: float = field(default=300.0, metadata={"range": (0.0, 86_400.0)})
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """Minus how much longer a stage would take at each place, as a share, the load of the stage itself included."""
+        """Return minus how much longer a stage would take at each place, as a share, the load of the stage itself
+        included."""
         load = room.columns(world.ledger.fleet).load
         if not load.any():
             return np.zeros(len(rows))
@@ -45,7 +45,7 @@ class HotNodes(Score, Victims):
         return -np.maximum(load[nodes] + own / np.maximum(cores, 1) - 1.0 - SLACK, 0.0)
 
     def evacuates(self, running: Running, world: ReadOnlyWorld) -> tuple[Said, float]:
-        """Which of its nodes are hot, and what it would win where nothing waits."""
+        """Return which of its nodes are hot, and its gain on an idle node."""
         nodes = [world.nodes[name] for name in running.placement.nodes if name in world.nodes]
         hot = [node for node in nodes if node.load > 1.0 + self.threshold]
         if not hot:
@@ -54,7 +54,7 @@ class HotNodes(Score, Victims):
         return (clause(several(len(hot), "NodeHot", "NodesHot"), nodes=names),), self._worth(running, 1.0, world)
 
     def gains(self, running: Running, placement: Placement, world: ReadOnlyWorld) -> float:
-        """What it wins by the lower load there."""
+        """Return its gain by the lower load there."""
         here = running.placement
         if not set(here.nodes).isdisjoint(placement.nodes) or any(name not in world.nodes for name in here.nodes):
             return 0.0
@@ -68,7 +68,7 @@ class HotNodes(Score, Victims):
         return self._worth(running, max(after, 1.0), world)
 
     def _worth(self, running: Running, after: float, world: ReadOnlyWorld) -> float:
-        """What going on under a load of ``after`` is worth: the seconds that it saves of what it has left."""
+        """Return the value of going on under a load of ``after``: the seconds saved of its remaining time, weighted."""
         before = max([1.0, *(world.nodes[name].load for name in running.placement.nodes if name in world.nodes)])
         left_s = max(world.finish.get(running.id, world.now) - world.now, 0.0)
         return max(before - after, 0.0) * left_s * price.weight(running.priority) * price.width(running)

@@ -1,4 +1,4 @@
-"""Locality: where what the stage reads already lies."""
+"""Locality: nodes that already have the inputs of the stage."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Locality(Score):
-    """What lies on a node need not travel there: data set, base model, what an earlier stage left. What it saves is
-    counted in seconds: bytes that are missing by the bandwidth of the node, as declared or measured
-    (:func:`scheduler.core.resources.topology.bandwidth`), ``gbps`` Gbit/s where neither is known. An input of unknown
-    size counts as the mean of the others; where no size is known each counts the same. That data must not leave a site
-    is the engine's own law."""
+    """Inputs on a node (data set, base model, outputs of earlier stages) need not be transferred. The saving is counted
+    in seconds: missing bytes by the bandwidth of the node, as declared or measured
+    (:func:`scheduler.core.resources.topology.bandwidth`), or ``gbps`` Gbit/s if neither is known. An input of unknown
+    size counts as the mean of the others; if no size is known each counts the same. That data must not leave a site is
+    ensured by the engine itself."""
 
     gbps: float = field(default=10.0, metadata={"range": (0.001, 1e6)})
 
     def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates | None:
-        """The part of the time at each node that is not spent on waiting for inputs, from 0 to 1; the part of the
-        inputs that the node has where no size is known."""
+        """Return the share of the time at each node that is not spent waiting for inputs, from 0 to 1; if no size is
+        known, the share of the inputs that the node has."""
         if not stage.inputs:
             return None
         facts = room.columns(world.ledger.fleet)

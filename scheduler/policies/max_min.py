@@ -1,4 +1,4 @@
-"""Max-min: nobody's throughput, beside what an equal part of the cluster would give them, is less than it must be."""
+"""Max-min: maximises the least throughput of a stage, relative to an equal part of the cluster."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import received_s
 
-# What makes stages alike here: the models, speeds and sizes of their ways, and their width.
+# Stages with the same of these are alike: models, speeds and sizes of their alternatives, and their width.
 Sort = tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], float]
 
 
 @dataclass(frozen=True)
 class MaxMin(Rank):
-    """Max-min fair shares of time on each device model, as a linear program, and rounds that give what is owed most
-    first: allocation divided by the part of its life that a stage has had there (Gavel, OSDI 2020, sections 4 and 5).
+    """Max-min fair shares of time on each device model, as a linear program, and rounds that serve the most owed first:
+    allocation divided by the share of its life that a stage has had there (Gavel, OSDI 2020, sections 4 and 5).
 
-    Where ``heterogeneous`` is false all models count as equally fast, and everybody's share is spread over them evenly:
-    least attained service that knows nothing of speeds. The models are then dealt out one after the other in each round
-    of ``round_s``, as *deal* does. Of all fair allocations the one that gets the most done is taken. Needs scipy.
+    If ``heterogeneous`` is false all models count as equally fast, and each share is spread over them evenly: least
+    attained service without knowledge of speeds. The models are then assigned one after the other in each round of
+    ``round_s``, as *deal* does. Of all fair allocations the one with the highest throughput is taken. Needs scipy.
     """
 
     heterogeneous: bool = True
@@ -42,19 +42,19 @@ class MaxMin(Rank):
             return self._dealt(known, world)
         shares = _fair(known)
         return {
-            (part.stage.id, i): share / _had(part, i, world)
+            (part.stage.id, i): share / _received(part, i, world)
             for part, row in zip(known, shares, strict=True)
             for i, share in enumerate(row)
             if share > 1e-6
         }
 
     def _dealt(self, known: Sequence[FairClaimant], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
-        """The models in the order of this round; each to those first who have had least of their share of it."""
+        """Return the models in the order of this round, each for the stages with least of their share of it first."""
         shares = _even(known)
         order = shuffled(sorted({model for part in known for model in part.models}), world.now, self.round_s, self.seed)
         turn = {model: float(len(order) - i) for i, model in enumerate(order)}
         owed = {
-            (part.stage.id, i): share / _had(part, i, world)
+            (part.stage.id, i): share / _received(part, i, world)
             for part, row in zip(known, shares, strict=True)
             for i, share in enumerate(row)
         }
@@ -63,14 +63,14 @@ class MaxMin(Rank):
         return {pair: turn[models[pair]] + value / most for pair, value in owed.items()}
 
 
-def _had(part: FairClaimant, i: int, world: ReadOnlyWorld) -> float:
-    """The part of its life so far that the stage ran on the model of its way ``i``; never nothing."""
+def _received(part: FairClaimant, i: int, world: ReadOnlyWorld) -> float:
+    """Return the share of its life so far that the stage ran on the model of its alternative ``i``; never 0."""
     life_s = max(world.now - part.stage.submitted_at, 1.0)
     return max(received_s(part.stage, world).get(part.models[i], 0.0) / life_s, 1e-6)
 
 
 def _even(known: Sequence[FairClaimant]) -> list[list[float]]:
-    """Everybody the same share of time, in proportion to how many there are of each model."""
+    """Return the same share of time for all, in proportion to the number of devices of each model."""
     sizes = {model: size for part in known for model, size in zip(part.models, part.sizes, strict=True)}
     asked = sum(part.width for part in known)
     share = min(1.0, sum(sizes.values()) / max(asked, 1e-9))
@@ -78,9 +78,10 @@ def _even(known: Sequence[FairClaimant]) -> list[list[float]]:
 
 
 def _fair(known: Sequence[FairClaimant]) -> list[list[float]]:
-    """The allocation whose smallest throughput (beside that of an equal part) is largest, and then their sum.
+    """Return the allocation whose smallest throughput (relative to that of an equal part) is largest, and then their
+    sum.
 
-    Those who are alike get alike, so that the program has a row for each sort and not for each stage.
+    Equal stages get the same, so the program has a row for each class and not for each stage.
     """
     sorts = Counter((part.models, part.speeds, part.sizes, part.width) for part in known)
     rows = tuple(sorted(sorts.items()))
@@ -102,8 +103,8 @@ def _solve(rows: tuple[tuple[Sort, int], ...]) -> tuple[tuple[float, ...], ...]:
     for column, (k, i) in enumerate(columns):
         (own, speeds, own_sizes, width), members = rows[k]
         usual = sum(rate * size for rate, size in zip(speeds, own_sizes, strict=True)) / sum(own_sizes)
-        upper[k, column] = -speeds[i] / usual  # the least throughput is no more than each one's own
-        upper[sorts + k, column] = 1.0  # nobody runs more than all the time
+        upper[k, column] = -speeds[i] / usual  # the least throughput is at most that of each stage
+        upper[sorts + k, column] = 1.0  # no stage runs more than all the time
         upper[2 * sorts + models.index(own[i]), column] = width * members
         goal[column] = -1e-3 * members * speeds[i] / usual
     upper[:sorts, count] = 1.0
@@ -119,7 +120,8 @@ def _solve(rows: tuple[tuple[Sort, int], ...]) -> tuple[tuple[float, ...], ...]:
 
 
 def solver() -> Any:
-    """The linear programs of scipy, which is an extra. Raises ``RuntimeError`` where it is not installed."""
+    """Return scipy's solver of linear programs, an optional dependency. Raises ``RuntimeError`` if it is not
+    installed."""
     try:
         from scipy import optimize
     except ImportError:

@@ -1,4 +1,4 @@
-"""Minimum run time: who has just begun is left alone for a while."""
+"""Minimum run time: a stage that has just started is not preempted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scheduler.core.world.read_only import ReadOnlyWorld
 
 @dataclass(frozen=True)
 class MinRuntime(Victims):
-    """Protects a running stage from being stopped for another for ``least_s`` after its start, whatever that gains: a
-    stage that is stopped before it has done anything costs a start and gives nothing."""
+    """Protects a running stage from being preempted for ``least_s`` seconds after its start, whatever the gain: a stage
+    that is stopped before it has done anything costs a start and produces nothing."""
 
     least_s: float = 600.0
 

@@ -1,4 +1,4 @@
-"""Overtake: within a class, who will soon be done goes before who still takes long."""
+"""Overtake: within a class, short stages preempt long ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from scheduler.core.world.service import middle_left_s, width
 
 @dataclass(frozen=True)
 class Overtake(Victims):
-    """Stops running stages for a waiting one of their class, where the wait that this saves is more than ``factor``
-    times the delay of all who are stopped: what the other still needs, what stopping loses, and starting again.
+    """Stops running stages for a waiting one of their class if the wait that this saves is more than ``factor`` times
+    the delay of all stopped stages: the remaining time of the other, the work lost, and the restart.
 
-    What a stage still needs follows from its estimate and from how long it has run. Where the estimate is narrow, that
-    is the shortest remaining time; where it is wide, who has run long is thought to run long still, and it is least
-    attained service. Nobody is stopped who needs less than ``factor`` times that delay, who has a deadline, who is
-    elastic and gives nodes back instead, or who was stopped ``budget`` times already; nor for a project that has
-    received more than theirs for its weight, beyond the hysteresis of fair share. For the ``first`` shortest stages it
-    is asked in each cycle, and at most ``per_cycle`` stages are stopped.
+    The remaining time of a stage follows from its estimate and from how long it has run. With a narrow estimate this is
+    shortest remaining time; with a wide one, a stage that has run long is expected to run long still, and it is least
+    attained service. Not stopped are stages that need less than ``factor`` times that delay, have a deadline, are
+    elastic and shrink instead, or were stopped ``budget`` times already; nor is any for a project that received more
+    for its weight than theirs, beyond the hysteresis of fair share. In each cycle the ``first`` shortest stages are
+    considered, and at most ``per_cycle`` stages are stopped.
     """
 
     factor: float = field(default=1.5, metadata={"range": (1.0, 1e6)})
@@ -39,8 +39,7 @@ class Overtake(Victims):
     first: int = 16
 
     def overtakers(self, pool: str, world: ReadOnlyWorld) -> Sequence[Stage]:
-        """The stages of which some running one of their class needs so much more that stopping it may be worth it, the
-        shortest first."""
+        """Return the stages for which stopping a running stage of their class may be worth it, shortest first."""
         pending, victim_index = world.pending, world.victim_index
         if pool not in pending.pools or not world.running:
             return []
@@ -69,7 +68,7 @@ class Overtake(Victims):
     def victims(
         self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
     ) -> Eviction | None:
-        """Whom to stop, by the way that delays others least."""
+        """Return the stages to stop, for the alternative that delays others least."""
         victim_index, now = world.victim_index, world.now
         needs_s = float(self._needs_s(np.array([world.pending.slot[stage.id]]), world)[0])
         slots = victim_index.alike(stage.priority, self.budget, now)
@@ -78,7 +77,7 @@ class Overtake(Victims):
         left_s = victim_index.left_s(now)[slots]
         may = (left_s > self.factor * delays_s) & ~victim_index.is_spared[slots]
         slots, delays_s, left_s = slots[may], delays_s[may], left_s[may]
-        # Who would have been done nearly as soon costs more than who takes long.
+        # A stage that would be done nearly as soon costs more than one that takes long.
         costs = delays_s * (1.0 + delays_s / left_s)
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets if len(slots) else ():
@@ -98,7 +97,7 @@ class Overtake(Victims):
         return best[1] if best else None
 
     def _needs_s(self, slots: Column, world: ReadOnlyWorld) -> Column:
-        """How long these slots of the pending table still need, in the middle."""
+        """Return the median remaining time of these slots of the pending table."""
         pending = world.pending
         found: Column = pending.p50_s[slots].copy()
         again = np.flatnonzero(pending.attained_device_s[slots] > 0)
@@ -109,7 +108,7 @@ class Overtake(Victims):
         return found
 
     def _yielding(self, stage: Stage, world: ReadOnlyWorld) -> list[str]:
-        """The projects whose stages may be stopped for this one."""
+        """Return the projects whose stages may be stopped for this one."""
         levels = world.profile(stage.pool).levels
         drift = min((policy.hysteresis(stage.pool, world) for policy, _ in levels), default=np.inf)
         mine = world.taken(stage.project) / world.weight(stage.project)

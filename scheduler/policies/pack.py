@@ -1,4 +1,4 @@
-"""Pack: fill what is in use already, so that large gangs find whole nodes."""
+"""Pack: fills nodes that are in use already, so that large gangs find whole nodes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Pack(Score):
-    """Best fit: the node whose remaining free devices are worth least. Work that needs no accelerator so keeps off
-    nodes whose accelerators are free."""
+    """Best fit: the node whose remaining free devices are worth least. Work without accelerators therefore avoids nodes
+    with free accelerators."""
 
     def score(self, node: Node, grants: tuple[Grant, ...], world: ReadOnlyWorld) -> float:
         left = sum(worth(device, max(0, world.ledger.free(device.id)[0])) for device in node.devices)
         return -(left - sum(worth(world.ledger.devices[one.device], one.milli) for one in grants))
 
     def scores(self, feasible: FeasibleSet, rows: np.ndarray, world: ReadOnlyWorld) -> Column:
-        """What this request would take is the same everywhere on one sort of device, so only what is free counts."""
+        """Return scores. The request takes the same everywhere on one device model, so only what is free counts."""
         return -world.ledger.worth_left(feasible.places.nodes[rows])

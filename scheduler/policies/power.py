@@ -1,4 +1,4 @@
-"""Power: machines that are awake and work already, and devices that do most per watt."""
+"""Power: machines that are awake and in use, and devices with the most work per watt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _RATES: Final = ("bf16_tflops", "fp16_tflops", "fp32_tflops")
 
 @dataclass(frozen=True)
 class Power(Score):
-    """A machine costs most of its power by being up at all, so the first thing is to wake none, the second to use those
-    that work already and let the others fall asleep, the third to take the device that does most per watt.
+    """A machine uses most of its power by being up at all. So the first criterion is to wake none, the second to use
+    those in use and let the others sleep, the third to take the device with the most work per watt.
 
-    One who sleeps gets work only where nobody awake fits.
+    A sleeping node gets work only if no awake one fits.
     """
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """4 for being awake, 2 for being in use, up to 1 for work per watt."""
+        """Return 4 for being awake, 2 for being in use, up to 1 for work per watt."""
         fleet = world.ledger.fleet
         nodes = feasible.places.nodes[rows]
         awake = np.array([fleet.nodes[node].awake for node in nodes.tolist()], dtype=np.float64)
@@ -37,7 +37,7 @@ class Power(Score):
 
 
 def _per_watt(feasible: FeasibleSet, rows: Rows, fleet: Fleet) -> Rates:
-    """Work per watt of the first accelerator of each place, beside the best of all that the request fits."""
+    """Return the work per watt of the first accelerator of each place, relative to the best of all that fit."""
     ask = next((i for i, one in enumerate(feasible.alternative.asks) if one.kind != "cpu"), None)
     if ask is None:
         return np.zeros(len(rows))

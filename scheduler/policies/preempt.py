@@ -1,4 +1,4 @@
-"""Preempt: stop less urgent work for more urgent work, where that is worth its price."""
+"""Preempt: stops stages of lower priority for those of higher priority, if that is worth its price."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from scheduler.core.world.reservation import Option
 class Preempt(Victims):
     """Takes the cheapest set of victims of lower priority, none of which could be left out.
 
-    Equal priority never preempts. A victim is spared within its minimum run time and after ``budget`` preemptions.
-    ``per_cycle`` bounds how many stages may be stopped at once, so that the cluster does not shake. Of all places, the
-    ``look`` most promising for each rank are looked at closely.
+    Equal priority never preempts. A victim is protected within its minimum run time and after ``budget`` preemptions.
+    ``per_cycle`` limits how many stages may be stopped at once, against instability. Of all places, the ``look`` most
+    promising for each rank are evaluated exactly.
     """
 
     budget: int = 5
@@ -29,7 +29,7 @@ class Preempt(Victims):
     look: int = 16
 
     def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
-        """Whether there is anybody of a lower priority, and not too many were stopped already."""
+        """Whether there are stages of lower priority, and not too many were stopped already."""
         if stage.priority <= world.least_priority:
             return False
         below = world.victim_index.below(stage.priority, self.budget, world.now)
@@ -38,7 +38,7 @@ class Preempt(Victims):
     def victims(
         self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
     ) -> Eviction | None:
-        """The best eviction over all ways, or ``None`` where none gains more than it costs."""
+        """Return the best eviction over all alternatives, or ``None`` if none gains more than it costs."""
         best: tuple[float, Eviction] | None = None
         if len(world.chosen_victims) >= self.per_cycle:
             return None

@@ -1,4 +1,4 @@
-"""Preemption budget: nobody is stopped for others again and again."""
+"""Preemption budget: limits how often a stage is preempted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.core.world.read_only import ReadOnlyWorld
 
 @dataclass(frozen=True)
 class PreemptionBudget(Victims):
-    """Protects a running stage that was stopped for others ``most`` times already."""
+    """Protects a running stage that was preempted ``most`` times already."""
 
     most: int = 5
 

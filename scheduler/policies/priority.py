@@ -1,4 +1,4 @@
-"""Priority: urgent work first, and nobody waits for ever."""
+"""Priority: higher priority first, with a guaranteed share against starvation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scheduler.core.world.reservation import grants_of
 
 @dataclass(frozen=True)
 class Priority(Rank, Victims):
-    """The number of the stage's class. The same number says who may stop whom: waiting lifts nobody to another class.
+    """The number of the stage's class. It also decides who may preempt whom: waiting raises no stage to another class.
 
-    What keeps a low class from starving is a part of the pool, the ``guarantee``: while those that began after waiting
-    for more than ``patience_s`` hold less than this part, the one that has waited longest comes right after *urgent*
-    (``cap``), one at least, and whoever began so is not stopped for another.
+    Low classes are kept from starving by a share of the pool, the ``guarantee``: while stages that started after
+    waiting more than ``patience_s`` hold less than this share, the one that has waited longest comes right after
+    *urgent* (``cap``), one at least, and a stage started in this way is not preempted.
     """
 
     patience_s: float = 3 * 86_400.0
@@ -36,7 +36,7 @@ class Priority(Rank, Victims):
         return found[slots]
 
     def guarantees(self, pool: str, world: ReadOnlyWorld) -> set[str]:
-        """Who is served from the guaranteed part of the pool: those that run so, and those next in turn."""
+        """Return the stages served from the guaranteed share of the pool: those that run so, and those next in turn."""
         left, found = self.guarantee * world.size(pool), set[str]()
         if left <= 0.0:
             return found

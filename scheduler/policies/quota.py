@@ -1,4 +1,4 @@
-"""Quota: a project has its nominal share for sure, and may borrow what the others of its cohort leave."""
+"""Quota: a project has its nominal quota, and may borrow what others of its cohort leave unused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Quota(Admit):
-    """Counts what a project holds of each kind and model of device against its rights to them (Kueue's words). A right
-    without a nominal is without limit: it refuses nothing, lends nothing and borrows nothing."""
+    """Counts what a project holds of each kind and model of device against its quotas (in Kueue's terms). A quota
+    without a nominal is unlimited: it refuses, lends and borrows nothing."""
 
     def admit(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Reason | None:
         for right in world.rights.of(stage.project):
@@ -41,7 +41,7 @@ class Quota(Admit):
         return Reason("QuotaExhausted", {**numbers, **named})
 
     def _lent(self, right: Right, world: ReadOnlyWorld) -> int:
-        """What the others of the cohort leave unused and lend, less what others have borrowed of it already."""
+        """Return what the others of the cohort leave unused and lend, less what others have borrowed of it already."""
         free = 0
         for other in world.rights.others(right):
             if other.nominal_milli is None:
@@ -49,12 +49,13 @@ class Quota(Admit):
             unused = other.nominal_milli - world.held.of(other)
             if unused > 0 and other.lending_limit_milli is not None:
                 unused = min(unused, other.lending_limit_milli)
-            free += unused  # where it is less than nothing, so much was borrowed
+            free += unused  # negative if that much was borrowed
         return max(0, free)
 
 
 def asks(stage: Stage, feasible: FeasibleSet, right: Right, world: ReadOnlyWorld) -> int:
-    """What the stage asks of what a right covers, in the unit of the right; at most, where a way has several models."""
+    """Return what the stage asks of the devices of a quota, in its unit; the most, if an alternative has several
+    models."""
     asked = 0
     for ask in feasible.alternative.asks:
         if ask.kind != right.kind:
@@ -69,7 +70,7 @@ def asks(stage: Stage, feasible: FeasibleSet, right: Right, world: ReadOnlyWorld
 
 
 def sort(right: Right) -> str:
-    """What a right is to, in a few words."""
+    """Describe the devices of a quota in a few words."""
     return " ".join(word for word in (right.kind, right.model, "units" if right.normalised else "") if word)
 
 

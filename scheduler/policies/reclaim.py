@@ -1,4 +1,4 @@
-"""Reclaim: take back what was lent."""
+"""Reclaim: takes back lent quota."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from scheduler.policies.quota import asks
 
 @dataclass(frozen=True)
 class Reclaim(Victims):
-    """A project that asks for no more than its nominal quota stops stages of projects of its cohort that hold more than
-    theirs, whatever the priority of either: it takes back its own (Kueue's word).
+    """For a project that asks for no more than its nominal quota, stops stages of projects of its cohort that hold more
+    than theirs, whatever the priorities (Kueue's reclaim).
 
     Of all sets of such stages the one that loses least work is taken, and no project is brought below its nominal
-    quota. ``patience_s`` is how long it waits for a device to fall free by itself; ``per_cycle`` bounds how many
-    stages are stopped at once. Of all places, the ``look`` most promising for each rank are looked at closely.
+    quota. ``patience_s`` is how long it waits for a device to become free by itself; ``per_cycle`` limits how many
+    stages are stopped at once. Of all places, the ``look`` most promising for each rank are evaluated exactly.
     """
 
     patience_s: float = 0.0
@@ -37,7 +37,7 @@ class Reclaim(Victims):
     by_project: ClassVar[bool] = True
 
     def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
-        """Whether its project is within its right, and somebody of its cohort beyond theirs."""
+        """Whether its project is within its nominal quota, and another of its cohort beyond its own."""
         if len(world.chosen_victims) >= self.per_cycle or world.now - stage.eligible_at < self.patience_s:
             return False
         for right in world.rights.of(stage.project):
@@ -49,7 +49,8 @@ class Reclaim(Victims):
     def victims(
         self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
     ) -> Eviction | None:
-        """Who must give back, for the way that loses least; ``None`` where the project has no right to more."""
+        """Return the stages to stop, for the alternative that loses least; ``None`` if the project has no claim to
+        more."""
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets:
             right = self._own(stage, feasible, world)
@@ -71,20 +72,20 @@ class Reclaim(Victims):
         return best[1] if best else None
 
     def _own(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Quota | None:
-        """By what right the stage may take back what it needs here, where it would fit into what is nominally its
-        project's by all rights to the accelerators of this way (to the cores, where it needs none)."""
+        """Return the quota by which the stage may reclaim what it needs here, if it fits into the nominal quotas of its
+        project for the accelerators of this alternative (for the cores, if it needs none)."""
         kind = next((ask.kind for ask in feasible.alternative.asks if ask.kind != "cpu"), "cpu")
         rights = [one for one in world.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
         mine = [(one, asked) for one in rights if (asked := asks(stage, feasible, one, world))]
         if not all(world.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):
             return None
-        # The narrowest: what is lent of a model is taken back from who holds that model.
+        # The narrowest: what is lent of a model is reclaimed from projects that hold that model.
         return min(
             (one for one, _ in mine if one.cohort), key=lambda one: (not one.model, one.normalised), default=None
         )
 
     def _borrowers(self, right: Quota, world: ReadOnlyWorld) -> dict[str, int]:
-        """By project of the same cohort, what it holds beyond its nominal quota; nothing for one without a limit."""
+        """Return what each project of the same cohort holds beyond its nominal quota; none for an unlimited one."""
         beyond = {}
         for one in world.rights.others(right) if right.cohort else ():
             if one.nominal_milli is not None and (more := world.held.of(one) - one.nominal_milli) > 0:
@@ -120,8 +121,8 @@ class Reclaim(Victims):
     def _promising(
         self, stage: Stage, feasible: FeasibleSet, beyond: Mapping[str, int], world: ReadOnlyWorld
     ) -> tuple[list[int], dict[int, list[Running]]]:
-        """The places where least would be lost for each device given back, first those where nothing would; and who
-        could be stopped on each node."""
+        """Return the places where least would be lost for each device given back, first those where nothing would; and
+        the stages that could be stopped on each node."""
         victim_index, nodes = world.victim_index, feasible.places.nodes
         slots = victim_index.of(beyond, world.now)
         world.refresh(feasible, world.profile(stage.pool))
@@ -157,8 +158,11 @@ class Reclaim(Victims):
         ledger: Ledger,
         now: float,
     ) -> list[Running] | None:
-        """The borrowers of one place without which the asks fit, cheapest first; nothing is changed where none would
-        do. What they give back is taken off ``left``, and stays released in the ledger."""
+        """Return the borrowers of one place whose end makes the asks fit, cheapest first; None, and no change, if none
+        suffice.
+
+        What they give back is subtracted from ``left``, and stays released in the ledger.
+        """
         asks, place = feasible.alternative.asks, feasible.places[line]
         if grant(asks, place, ledger) is not None:
             return []

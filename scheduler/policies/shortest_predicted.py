@@ -1,4 +1,4 @@
-"""Shortest predicted first: who will probably need the least more of the cluster goes first."""
+"""Shortest predicted first: the stage with the least predicted remaining work goes first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scheduler.core.world.service import OVERRUN_SHARE, predicted_left_s, width
 
 @dataclass(frozen=True)
 class ShortestPredicted(Rank):
-    """Minus the predicted seconds that are left times the devices, to the power of ``breadth`` (Helios QSSF, SC 2021).
+    """Minus the predicted remaining seconds times the devices to the power of ``breadth`` (Helios QSSF, SC 2021).
 
-    With a ``breadth`` of 0 only time counts, with 1 all device-seconds do. What overran its prediction is thought to
+    With a ``breadth`` of 0 only time counts, with 1 all device-seconds do. A stage beyond its prediction is expected to
     need a fifth more of what it has had.
     """
 

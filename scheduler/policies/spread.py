@@ -1,4 +1,4 @@
-"""Spread: the node that has most left, so that neighbours disturb each other least."""
+"""Spread: the node with the most left, so that neighbours disturb each other least."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scheduler.core.world.request_class import FeasibleSet
 @dataclass(frozen=True)
 class Spread(Score):
     """For services and for work that shares memory bandwidth or a network card: the node with the largest free share of
-    the kind of device that is asked for. It breaks into every node; large gangs then find no whole one."""
+    the requested kind of device. It breaks into every node, so large gangs find no whole one."""
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """The free share, from 0 to 1."""
+        """Return the free share, from 0 to 1."""
         columns = room.columns(world.ledger.fleet)
         nodes = feasible.places.nodes[rows]
         kinds = room.asked_kinds(feasible) or ("cpu",)

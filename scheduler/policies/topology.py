@@ -1,4 +1,4 @@
-"""Topology: several devices of a node in one link group, or on one NUMA node."""
+"""Topology: devices of a node in one link group, or on one NUMA node."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Topology(Score):
-    """Devices of one link group (NVLink, HCCS, a PCIe switch) talk past the host; devices on two NUMA nodes talk across
-    the link between the sockets. A place counts where all devices that would be taken share a link group or, of
-    devices that tell of no link, a NUMA node.
+    """Devices of one link group (NVLink, HCCS, a PCIe switch) communicate past the host; devices on two NUMA nodes
+    communicate across the link between sockets. A place scores if all devices that would be taken share a link group
+    or, for devices without reported links, a NUMA node.
 
-    Ranks of a gang are kept inside one domain, required or preferred, by the engine itself; so are the cores of a stage
-    near its devices.
+    The engine itself keeps ranks of a gang in one domain, required or preferred, and the cores of a stage near its
+    devices.
     """
 
     def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """1 where all devices of each ask are together, less where they are not."""
+        """Return 1 if all devices of each ask are together, less otherwise."""
         facts = room.columns(world.ledger.fleet)
         together, asks = np.zeros(len(rows)), 0
         if (facts.numa < 0).all() and (facts.group < 0).all():

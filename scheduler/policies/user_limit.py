@@ -1,4 +1,4 @@
-"""User limit: nobody runs more stages at once than the pool allows one person."""
+"""User limit: limits the running stages of one user in a pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class UserLimit(Admit):
-    """Counts what a user runs in the pool, with what starts in this cycle. Without a limit everybody passes."""
+    """Counts what a user runs in the pool, with what starts in this cycle. Without a limit every stage is admitted."""
 
     def admit(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Reason | None:
         pool = world.pools.get(stage.pool)

@@ -1,10 +1,9 @@
-"""What one family of stages teaches about the next: the run times of those that finished, and that others still run.
+"""The run-time distribution of a family of stages, from finished runs and from those that are still running.
 
-A stage that runs is evidence too: it will have taken longer than it has so far. Kaplan and Meier's product-limit
-estimate (1958) takes both kinds into account; without it the first to finish of a burst, which are its short ones,
-would speak for all. Where those that run have outlived all that finished, the rest of the distribution is exponential
-with the rate that all the time spent so far suggests, cut off at the limit; while little has finished, it is what one
-may think of such a family at all (:mod:`scheduler.predict.outlook`).
+A running stage is evidence too: it takes longer than it has so far. Kaplan and Meier's product-limit estimate (1958)
+uses both kinds; without it the first to finish of a burst, which are its short ones, would stand for all. If running
+stages have exceeded all finished ones, the rest of the distribution is exponential with the rate of the total time so
+far, cut off at the limit; while little has finished, a prior of families is used (:mod:`scheduler.predict.outlook`).
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ import numpy as np
 
 from scheduler.predict.outlook import Values, outlook
 
-# Only the newest count: code changes.
+# Only the newest count, because code changes.
 RECENT: Final = 500
-# A distribution that has no sample stands in for itself by so many equally likely values.
+# A distribution without samples is represented by so many equally likely values.
 STEPS: Final = 24
 _STEP: Final = (np.arange(STEPS) + 0.5) / STEPS
-# What one takes to be the spread of a family's run times (of their logarithm) counts as much as so many of its runs;
-# with this many they speak for themselves.
+# The assumed spread of a family's run times (of their logarithm) has the weight of so many runs; with this many runs
+# only these count.
 _SPREAD: Final = 0.3
 _DOUBT: Final = 2.0
 _MANY: Final = 50
-# Five steps of a normal law, of variance one.
+# Five steps of a normal distribution, of variance one.
 _NORMAL: Final = np.array([-1.4628, -0.5984, 0.0, 0.5984, 1.4628])
-# With fewer that finished nobody knows yet what a family is like.
+# With fewer finished stages the prior is used.
 FEW: Final = 200
 
 
@@ -40,9 +39,9 @@ _STEP_OF_NORMAL: Final = np.array([NormalDist().inv_cdf(float(step)) for step in
 
 @dataclass(slots=True)
 class Family:
-    """Stages that are alike. ``done`` are their run times in the order in which they ended, ``running`` the starts of
-    those that have not, in order of time; ``expected_s`` is what is declared of each, and ``speed`` that of the device
-    on which the newest ran."""
+    """A family of similar stages. ``done`` are their run times in the order of their ends, ``running`` the starts of
+    those that run, in order of time; ``expected_s`` is the declared time, and ``speed`` that of the device of the
+    newest run."""
 
     done: list[float] = field(default_factory=list)
     running: list[float] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Family:
         insort(self.running, at)
 
     def leave(self, began_at: float) -> None:
-        """One that began then no longer runs."""
+        """Remove a running stage with this start."""
         place = bisect_left(self.running, began_at)
         if place < len(self.running) and self.running[place] == began_at:
             del self.running[place]
@@ -65,7 +64,7 @@ class Family:
             del self.done[:-RECENT]
 
     def distribution(self, now: float, limit_s: float, most: int = RECENT) -> tuple[Values, Values] | None:
-        """Run times and their probabilities (which sum to one); ``None`` where nothing is known at all."""
+        """Return run times and their probabilities (which sum to one); ``None`` without any evidence."""
         done = np.sort(np.array(self.done[-most:], dtype=float))
         spent = now - np.array(self.running[-4 * most :], dtype=float)[::-1]
         spent = spent[spent > 0.0]
@@ -84,18 +83,19 @@ class Family:
 
 
 def uniform(limit_s: float) -> Values:
-    """Where nothing is known, any time below the limit is as likely as any other."""
+    """Return equally likely values up to the limit, for stages without evidence."""
     return np.maximum(_STEP * limit_s, 1.0)
 
 
 def around(middle_s: float) -> Values:
-    """Equally likely values around what somebody expects."""
+    """Return equally likely values around an expected time."""
     return np.maximum(middle_s * np.exp(_SPREAD * _STEP_OF_NORMAL), 0.1)
 
 
 def smoothed(values: Values, weights: Values, done: Sequence[float]) -> tuple[Values, Values]:
-    """The distribution with what so few runs cannot tell: the next one lies around the mean of these as far as they do
-    from each other, and that is not known well (a Student's law of the logarithms, in steps)."""
+    """Return the distribution widened by the uncertainty of so few runs: the next run lies around their mean as far as
+    they lie from each other, and that spread is not known well (a Student's distribution of the logarithms, in
+    steps)."""
     if len(done) >= _MANY:
         return values, weights
     logs = np.log(np.maximum(np.array(done[-_MANY:], dtype=float), 1e-3))
@@ -106,7 +106,7 @@ def smoothed(values: Values, weights: Values, done: Sequence[float]) -> tuple[Va
 
 
 def closest(values: Values, weights: Values) -> float:
-    """The one of ``values`` that will be nearest to the truth by ratio: it maximises the mean of min(p, a) / max(p, a).
+    """Return the one of ``values`` nearest to the truth by ratio: it maximises the mean of min(p, a) / max(p, a).
 
     For a uniform distribution up to a limit that is the limit times e to the power of -1/2.
     """
@@ -119,7 +119,7 @@ def closest(values: Values, weights: Values) -> float:
 
 
 def quantiles(values: Values, weights: Values, shares: tuple[float, ...]) -> tuple[float, ...]:
-    """The smallest of ``values`` below which at least such a share of the probability lies."""
+    """Return the smallest of ``values`` at or below which at least such a share of the probability lies."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weights[order])
     places = np.searchsorted(total, np.array(shares) * total[-1] - 1e-12)
@@ -127,7 +127,7 @@ def quantiles(values: Values, weights: Values, shares: tuple[float, ...]) -> tup
 
 
 def product_limit(done: Values, spent: Values) -> tuple[Values, float]:
-    """The probability of each of ``done``, and what is left for longer ones. Both are sorted."""
+    """Return the probability of each of ``done``, and the rest for longer ones. Both arguments are sorted."""
     if not len(done):
         return done, 1.0
     at_risk = np.arange(len(done), 0, -1) + (len(spent) - np.searchsorted(spent, done, side="left"))
@@ -136,7 +136,7 @@ def product_limit(done: Values, spent: Values) -> tuple[Values, float]:
 
 
 def _exponential(beyond_s: float, mean_s: float, limit_s: float) -> Values:
-    """Values of ``beyond_s`` and an exponential time after it, none longer than the limit."""
+    """Return values of ``beyond_s`` plus an exponential time, none longer than the limit."""
     span_s = max(limit_s - beyond_s, 1.0)
     cut = 1.0 - float(np.exp(-min(span_s / mean_s, 50.0)))
     return np.maximum(beyond_s - mean_s * np.log1p(-_STEP * cut), 1.0)

@@ -1,4 +1,4 @@
-"""What is known of a stage when it is submitted, and what is known of it once it has finished."""
+"""The known properties of a stage at submission, and after it has finished."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NUMBERS: Final = re.compile(r"[\d._-]+$|\d+")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A stage as it was asked for. ``resources`` says in some canonical text what it asked for: two stages of a family
-    ask for the same."""
+    """A stage as it was requested. ``resources`` is its request as canonical text: two stages of a family have the
+    same."""
 
     project: str
     name: str
@@ -26,24 +26,24 @@ class Asked:
 
     @property
     def family(self) -> tuple[str, ...]:
-        """The runs of this stage: same project, user, name but for numbers, kind, request and declared times. A command
-        is often named for its program alone: what is expected to take seconds and what is to take minutes differ."""
+        """Return the key of runs of this stage: same project, user, name without numbers, kind, request and declared
+        times. The times are included because commands are often named for their program alone."""
         limit = "" if self.limit_s is None else f"{self.limit_s:g}"
         said = "" if not self.expected_s else f"{self.expected_s:g}"
         return self.project, self.user, family(self.name), self.kind, f"{self.resources} {limit} {said}"
 
     @property
-    def mine(self) -> tuple[str, ...]:
-        """The same whatever was asked for and said."""
+    def any_request(self) -> tuple[str, ...]:
+        """Return the key without request and declared times."""
         return "mine", self.project, self.user, family(self.name), self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A stage that completed: ``ran_s`` on a device of ``model`` whose relative speed was taken to be ``speed``.
+    """A stage that completed: ``ran_s`` on a device of ``model`` with the assumed relative speed ``speed``.
 
-    ``id`` is that of the stage; ``peak_bytes`` the most device or host memory that it was seen to hold, of
-    ``asked_bytes``; ``out_of_memory`` tells that it ended for want of it.
+    ``id`` is that of the stage; ``peak_bytes`` its peak of device or host memory, of ``asked_bytes``; ``out_of_memory``
+    tells that it ran out of it.
     """
 
     project: str
@@ -68,11 +68,11 @@ class Finished:
 
     @property
     def work_s(self) -> float:
-        """How long it would have run on a device of speed 1."""
+        """Return its run time on a device of speed 1."""
         return self.ran_s * self.speed
 
 
 @cache
 def family(name: str) -> str:
-    """The name without its numbers: ``sweep-017`` and ``sweep-018`` are one family."""
+    """Return the name without its numbers: ``sweep-017`` and ``sweep-018`` are one family."""
     return _NUMBERS.sub("", name.lower()).strip(" -_.") or name.lower()

@@ -1,11 +1,11 @@
-"""How late promised starts come, so that a promise can be a range that nine of ten are kept by.
+"""The lateness of promised starts, so that promises can be ranges that nine of ten are kept by.
 
-The timetable has a stage start where it would if everything went as predicted. How many seconds later such stages did
-begin is counted, and the next promise ends so much after its point that it would have covered nine of ten of the latest
-ones (split conformal prediction on a moving window; Vovk, Gammerman and Shafer 2005). Those that still wait will have
-been later than they are now, which the product-limit estimate takes into account: a bad hour is noticed while it lasts.
-As the window is no guarantee when times change, the share that is aimed at is raised where promises were missed, and
-lowered again slowly where they were kept (adaptive conformal inference; Gibbs and Candès 2021).
+The timetable gives the start of a stage if everything goes as predicted. The delays of actual starts are recorded, and
+the next promise ends so much after its point that it would have covered nine of ten of the latest ones (split conformal
+prediction on a moving window; Vovk, Gammerman and Shafer 2005). Stages that still wait will be later than they are now,
+which the product-limit estimate takes into account, so a bad hour is noticed while it lasts. Because the window is no
+guarantee when times change, the target share is raised after missed promises, and lowered slowly after kept ones
+(adaptive conformal inference; Gibbs and Candès 2021).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from scheduler.core.world.lateness import PromiseClass, everybody
 from scheduler.predict.evidence import product_limit
 
 SHARE: Final = 0.9
-# The newest count, and fewer than this say nothing.
+# The newest are used, and fewer than this not at all.
 WINDOW: Final = 500
 ENOUGH: Final = 20
-# How far one promise moves the share that is aimed at, and how far that goes.
+# How far one promise moves the target share, and its bounds.
 _RATE: Final = 0.01
 _MOST: Final = 0.99
-# What is said is worked out anew at most so often.
+# The result is computed again at most this often.
 _EVERY_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A promise whose stage has not begun."""
+    """A promise whose stage has not started."""
 
     start_at: float
     late_at: float
@@ -42,14 +42,14 @@ class _Open:
 
 @dataclass(slots=True)
 class _Record:
-    """What became of promises that are alike: seconds after their point, the newest last; and the share aimed at."""
+    """The outcomes of similar promises: seconds after their point, the newest last; and the target share."""
 
     late_s: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     aim: float = SHARE
 
 
 class Lateness:
-    """The promises of a cluster and what became of them. ``see`` is told of each plan, in order of time."""
+    """The promises of a cluster and their outcomes, recorded in order of time."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
@@ -59,11 +59,11 @@ class Lateness:
         self._read_at = float("-inf")
 
     def promised(self, name: str, kind: PromiseClass, start_at: float, late_at: float) -> None:
-        """The stage of this id and class was given a promise; only its first one counts."""
+        """Record that the stage of this id and class was given a promise; only its first one counts."""
         self._open.setdefault(name, _Open(start_at, late_at, (kind, everybody(kind[0]))))
 
     def began(self, names: Iterable[str], now: float) -> None:
-        """These stages begin now."""
+        """Record that these stages start now."""
         for name in names:
             one = self._open.pop(name, None)
             if one is None:
@@ -76,7 +76,7 @@ class Lateness:
                 record.aim = min(max(record.aim + _RATE * (SHARE - 1.0 + missed), SHARE), _MOST)
 
     def slack(self, now: float) -> Mapping[PromiseClass, float]:
-        """By how many seconds after their point promises should end, where enough of their class are known."""
+        """Return how many seconds after their point promises should end, for classes with enough outcomes."""
         if self._stale and now - self._read_at >= _EVERY_S:
             waits: dict[PromiseClass, list[float]] = {}
             for one in self._open.values():
@@ -92,7 +92,7 @@ class Lateness:
 
 
 def _quantile(done: Iterable[float], so_far: Iterable[float], share: float) -> float:
-    """What the next one lies below with that probability; the most that was seen where nobody knows."""
+    """Return the value below which the next one lies with that probability; the largest one seen if unknown."""
     known, spent = np.sort(np.fromiter(done, float)), np.sort(np.fromiter(so_far, float))
     weights, _ = product_limit(known, spent)
     total = np.cumsum(weights)

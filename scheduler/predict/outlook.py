@@ -1,10 +1,9 @@
-"""What the run times of a family may be of which little has finished yet: a law with unknown scale, made sure of by
-and by.
+"""A prior for the run times of a family with few finished stages: a distribution of unknown scale, updated by evidence.
 
 Run times spread by orders of magnitude, so the scale is as likely to lie between one and two minutes as between one and
-two hours, up to the limit; around it they follow a log-logistic law, narrow or wide. Those that finished tell by their
-time, and those that run by having taken longer than so (Bayes on a grid). Its survival function is closed, and its tail
-is as heavy as that of real clusters' jobs.
+two hours, up to the limit; around it they follow a log-logistic distribution, narrow or wide. Finished stages
+contribute their times, and running ones that they take longer (Bayes on a grid). The survival function is closed, and
+the tail is as heavy as that of real clusters' jobs.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 _SHAPES: Final = np.array([1.0, 2.0, 4.0])
 _SCALES: Final = 20
-# No scale is thought to be below this.
+# The least scale.
 _LEAST_S: Final = 10.0
-# Each law stands for itself by so many equally likely values; laws less likely than this are left out.
+# Each distribution is represented by so many equally likely values; less likely distributions than this are left out.
 _STEPS: Final = 10
 _STEP: Final = (np.arange(_STEPS) + 0.5) / _STEPS
 _UNLIKELY: Final = 1e-4
-# Those that run are looked at in so many groups.
+# The number of groups of running stages.
 _GROUPS: Final = 40
 
 
 def outlook(done: Values, spent: Values, limit_s: float, beyond_s: float) -> tuple[Values, Values]:
-    """Run times above ``beyond_s`` and their probabilities (which sum to one), none longer than the limit. ``done`` are
-    the times of those that finished, ``spent`` those that others have run so far, sorted."""
+    """Return run times above ``beyond_s`` and their probabilities (which sum to one), none longer than the limit.
+    ``done`` are the times of finished stages, ``spent`` those of running ones so far, sorted."""
     scales = np.exp(np.linspace(np.log(min(_LEAST_S, limit_s / 2.0)), np.log(limit_s), _SCALES))
     scale, shape = np.repeat(scales, len(_SHAPES)), np.tile(_SHAPES, _SCALES)
     belief = np.zeros(len(scale))
@@ -58,6 +57,6 @@ def outlook(done: Values, spent: Values, limit_s: float, beyond_s: float) -> tup
 
 
 def _far(times: Values, scale: Values, shape: Values) -> Values:
-    """How far each time lies beyond each scale, on the scale of the log odds."""
+    """Return the distance of each time from each scale, as log odds."""
     distance = shape[:, None] * (np.log(np.maximum(times, 1.0))[None, :] - np.log(scale)[:, None])
     return np.asarray(np.clip(distance, -50.0, 50.0))

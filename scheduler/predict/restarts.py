@@ -1,4 +1,4 @@
-"""How long a stage takes to start again, from how long it took before."""
+"""Predicts the restart time of a stage from earlier restarts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 from scheduler.core.model.types import RESTART_S
 
-# Only so many of the newest count: images get cached, and models grow.
+# Only the newest are used, because images get cached and models grow.
 RECENT: Final = 5
 
 
 def restart_s(took_s: Sequence[float]) -> float:
-    """The middle of the newest restarts, oldest first, so that one on a slow node does not set the price; what is
-    assumed of everybody where there was none."""
+    """Return the median of the newest restarts, oldest first, so that one on a slow node does not decide; the default
+    without any."""
     newest = [max(0.0, one) for one in took_s[-RECENT:]]
     return round(median(newest), 3) if newest else RESTART_S

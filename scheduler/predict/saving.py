@@ -1,8 +1,8 @@
-"""How often a stage should save, from what a save costs and how often such work is interrupted.
+"""Computes the checkpoint interval from the cost of a save and the rate of interruptions.
 
-The interval is that of J. W. Young, "A first order approximation to the optimum checkpoint interval" (1974); what J. T.
-Daly adds to it (2006) matters only where a save takes a large part of the time between two interruptions. All times are
-in seconds.
+The interval is that of J. W. Young, "A first order approximation to the optimum checkpoint interval" (1974); the
+refinement by J. T. Daly (2006) matters only if a save takes a large part of the time between two interruptions. All
+times are in seconds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from math import sqrt
 from typing import Final
 
 HOUR_S: Final = 3600.0
-# A shorter interval costs more in the stage's own loop than it saves; a longer one puts half a working day at risk.
+# A shorter interval costs more in the stage's own loop than it saves; a longer one risks half a working day.
 LEAST_S: Final = 60.0
 MOST_S: Final = 4 * HOUR_S
-# What a save is taken to cost where none was measured.
+# The assumed cost of a save if none was measured.
 SAVE_S: Final = 30.0
-# What a pool counts as having seen before it has seen anything: one interruption in so much time of a node, of a
-# device, of an attempt. For a node with eight GPUs that is six faults in a thousand days.
+# The prior of a pool: one interruption in so much time of a node, of a device, of an attempt. For a node with eight
+# GPUs that is six faults in a thousand days.
 NODE_PRIOR_S: Final = 10_000 * HOUR_S
 DEVICE_PRIOR_S: Final = 50_000 * HOUR_S
 ATTEMPT_PRIOR_S: Final = 720 * HOUR_S
@@ -26,8 +26,8 @@ ATTEMPT_PRIOR_S: Final = 720 * HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """What cost work in a pool, and the time in which it happened: the time that attempts held nodes (``node_s``), and
-    accelerators (``device_s``), and ran (``attempt_s``). Stops count where the stage did not save before it ended."""
+    """The interruptions with lost work in a pool, and the observed time: the time that attempts held nodes (``node_s``)
+    and accelerators (``device_s``), and ran (``attempt_s``). Stops count if the stage did not save before it ended."""
 
     node_faults: int = 0
     node_s: float = 0.0
@@ -41,9 +41,10 @@ NONE_SEEN: Final = Interruptions()
 
 
 def between_s(seen: Interruptions, nodes: int, devices: int) -> float:
-    """The mean time between two interruptions of an attempt that holds so many nodes and accelerators in such a pool.
+    """Return the mean time between two interruptions of an attempt that holds so many nodes and accelerators in such a
+    pool.
 
-    Each rate is what was seen together with the prior, so that a pool without a fault is not taken to have none ever.
+    Each rate is observed together with the prior, so a pool without a fault is not assumed to have none ever.
     """
     per_node = _rate(seen.node_faults, seen.node_s, NODE_PRIOR_S)
     per_device = _rate(seen.device_faults, seen.device_s, DEVICE_PRIOR_S)
@@ -52,7 +53,7 @@ def between_s(seen: Interruptions, nodes: int, devices: int) -> float:
 
 
 def every_s(save_s: float, mean_between_s: float) -> float:
-    """How long to work between two saves that cost ``save_s`` each: ``sqrt(2 * save_s * mean_between_s)``, bounded."""
+    """Return the time between two saves that cost ``save_s`` each: ``sqrt(2 * save_s * mean_between_s)``, bounded."""
     return min(MOST_S, max(LEAST_S, sqrt(2.0 * save_s * mean_between_s)))
 
 

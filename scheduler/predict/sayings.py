@@ -1,8 +1,8 @@
-"""What declared times turned out to be worth: how much longer stages ran than was said of them.
+"""Corrects declared times by how much longer than declared earlier stages ran.
 
-A family speaks once, however many of its stages came: a burst is one observation. What users say is corrected mildly,
-by half of what it was wrong by, and only after several separate families of the same user; how far a range reaches
-above what was said is learned from the whole project.
+A family has one vote, however many of its stages ran: a burst is one observation. A user's declared times are corrected
+by half of their error, and only after several separate families; how far a range reaches above the declared time is
+learned from the whole project.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Final
 
 from scheduler.predict.finished import Asked
 
-# So many separate families before what a user says is corrected, and before a project's ranges are learned.
+# The number of separate families before a user's declared times are corrected, and before a project's ranges are
+# learned.
 _OF_USER: Final = 5
 _OF_PROJECT: Final = 10
-# The newest count.
+# The newest are used.
 _RECENT: Final = 100
 _MILD: Final = 0.5
 _MOST: Final = 1.5
-# Nine of ten end by so many times what was said, where nothing is known; and the bounds of what is learned.
+# Nine of ten end by so many times the declared time, by default; and the bounds of what is learned.
 UPPER: Final = 1.5
 _LEAST_UPPER: Final = 1.25
 _MOST_UPPER: Final = 4.0
 
 
 @dataclass(slots=True)
-class _Voice:
-    """The mean logarithm of how much longer the stages of one family ran than was said."""
+class _FamilyRatio:
+    """The mean logarithm of run time by declared time of the stages of one family."""
 
     total: float = 0.0
     count: int = 0
@@ -42,25 +43,25 @@ class _Voice:
 
 @dataclass(slots=True)
 class Sayings:
-    """How stages that ended compare with what was declared of them, by project and by user."""
+    """The ratios of run times to declared times, by project and by user."""
 
-    _known: dict[tuple[str, str], OrderedDict[tuple[str, ...], _Voice]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], OrderedDict[tuple[str, ...], _FamilyRatio]] = field(default_factory=dict)
 
     def learn(self, asked: Asked, ran_s: float) -> None:
-        """A stage of which something was said ran for so long."""
+        """Learn from a stage with a declared time."""
         if not asked.expected_s:
             return
         ratio = math.log(max(ran_s, 0.1) / asked.expected_s)
         for circle in ((asked.project, ""), (asked.project, asked.user)):
             voices = self._known.setdefault(circle, OrderedDict())
-            voice = voices.setdefault(asked.mine, _Voice())
+            voice = voices.setdefault(asked.any_request, _FamilyRatio())
             voice.total, voice.count = voice.total + ratio, voice.count + 1
-            voices.move_to_end(asked.mine)
+            voices.move_to_end(asked.any_request)
             while len(voices) > _RECENT:
                 voices.popitem(last=False)
 
     def factors(self, asked: Asked) -> tuple[float, float]:
-        """By what a declared time is multiplied for the middle and for the end of a range."""
+        """Return the factors on a declared time for the middle and for the end of a range."""
         middle, upper = 1.0, UPPER
         own = [voice.mean for voice in self._known.get((asked.project, asked.user), {}).values()]
         if asked.user and len(own) >= _OF_USER:

@@ -1,4 +1,4 @@
-"""How stages scale with the number of their nodes, from how fast they went on several."""
+"""The scaling of stages with the number of their nodes, from their pace on several."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from scheduler.core.model.types import SCALING
 
-# What is assumed counts as much as a run on one node and one on two would count a third of.
+# The assumed exponent has the weight of a third of a run on one node and one on two.
 TRUST: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """One attempt of a stage: on how many nodes it ran, and how fast it went in steps of its own per second."""
+    """One attempt of a stage: the number of its nodes, and its pace in its own steps per second."""
 
     stage: str
     family: str
@@ -38,19 +38,19 @@ class _Sums:
 
 @dataclass(frozen=True)
 class Scalings:
-    """The exponents by which pace grows with size, from 0 (not at all) to 1 (each node adds as much as the first)."""
+    """The exponents by which pace grows with size, from 0 (not at all) to 1 (linearly)."""
 
     families: Mapping[str, float] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, stage: str, family: str) -> float:
-        """That of a stage, else that of its family, else what is assumed of everybody."""
+        """Return that of a stage, else that of its family, else the default."""
         return self.stages.get(stage, self.families.get(family, SCALING))
 
 
 def scalings(runs: Iterable[Paced]) -> Scalings:
-    """What was measured. Only stages that ran on several sizes tell anything: a step is another thing in each stage, so
-    paces of different stages are never compared. A family leans on the assumption, a stage on its family."""
+    """Compute the measured exponents. Only stages that ran on several sizes count, because steps of different stages
+    cannot be compared. A family is shrunk towards the default, a stage towards its family."""
     by_stage: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for one in runs:
         if one.size > 0 and one.pace > 0:

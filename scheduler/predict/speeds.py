@@ -1,4 +1,4 @@
-"""How fast each sort of device proved to be, from the same work done on several."""
+"""The measured speeds of device models, from the same work done on several."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ import numpy as np
 
 from scheduler.predict.finished import Finished, family
 
-# Fewer runs than this on one model say nothing about it.
+# A model needs so many runs.
 ENOUGH: Final = 5
-# What ends sooner shows how fast a process starts, not how fast a device is.
+# Shorter runs measure how fast a process starts, not how fast a device is.
 LEAST_S: Final = 5.0
-# Nothing that is one kind of work is faster or slower than it was taken to be by more than this.
+# A measured speed differs from the assumed one by at most this factor.
 MOST: Final = 20.0
-# A new figure that lies this near to the one in use is the same.
+# A new value within this ratio of the used one counts as the same.
 SAME: Final = 0.15
 
 
 def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:
-    """Measured relative speeds by (stage kind, device model).
+    """Return measured relative speeds by (stage kind, device model).
 
-    Only families that finished often enough on two models or more tell them apart, and what is declared to take another
-    time is another family: programs share names. In each, the model with the most
-    runs keeps the speed it was taken to have; the others follow from the ratio of median run times; families vote by
-    their number of runs.
+    Only families that finished often enough on two models or more are used, and another declared time is another
+    family, because programs share names. In each, the model with the most runs keeps its assumed speed; the others
+    follow from the ratio of median run times; families vote by their number of runs.
     """
     runs: dict[tuple[str, str, str, float], dict[str, list[Finished]]] = defaultdict(lambda: defaultdict(list))
     for one in finished:
@@ -53,8 +52,7 @@ def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:
 def settled(
     used: Mapping[tuple[str, str], float], found: Mapping[tuple[str, str], float]
 ) -> Mapping[tuple[str, str], float]:
-    """``found``, with what differs little from what is ``used`` as it is there: with any other figure all work is
-    counted anew."""
+    """Return ``found``, but with the ``used`` value where it differs little, because any change recomputes all work."""
     return {
         key: used[key] if key in used and abs(rate / used[key] - 1.0) <= SAME else rate for key, rate in found.items()
     }

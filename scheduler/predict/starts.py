@@ -1,8 +1,7 @@
-"""What became of announced starts: how long stages waited beside how long they were thought to wait.
+"""The outcomes of announced starts: the actual waits in relation to the announced ones.
 
-Each stage counts once, with the first range that it was given: whoever looks at it twenty times while it waits learns
-nothing new. Who waits still has waited longer than so (the product-limit estimate), so that a bad hour is noticed while
-it lasts.
+Each stage counts once, with the first range that was announced. Stages that still wait count by the product-limit
+estimate, so a bad hour is noticed while it lasts.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from scheduler.core.model.types import Expected, Stage, Turnout
 from scheduler.core.world.lateness import PromiseClass, everybody
 from scheduler.predict.evidence import product_limit
 
-# The newest count, and fewer than this say nothing.
+# The newest are used, and fewer than this not at all.
 WINDOW: Final = 200
 ENOUGH: Final = 20
 LOW_SHARE: Final = 0.1
 HIGH_SHARE: Final = 0.9
-# A start that comes so little before or after a range is a matter of rounding.
+# A start within this distance of a range is inside it, because of rounding.
 STILL_S: Final = 1.0
-# What is said is worked out anew at most so often.
+# The result is computed again at most this often.
 _EVERY_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """The first range that a stage was given, and when it began; ``None`` where it still waits."""
+    """The first announced range of a stage, and its actual start; ``None`` while it waits."""
 
     pool: str
     since: float
@@ -43,7 +42,7 @@ class Announced:
     began_at: float | None = None
 
     def share(self, now: float) -> float:
-        """How long it waited by ``now``, beside how long it was thought to wait."""
+        """Return its wait until ``now`` divided by the announced one."""
         return (now - self.since) / max(self.at - self.since, LEAST_S)
 
     @property
@@ -52,12 +51,13 @@ class Announced:
 
 
 def first(stage: Stage, expected: Expected) -> Announced:
-    """The range as it is kept."""
+    """Return the range in the form that is stored."""
     return Announced(stage.pool, expected.since, expected.at, expected.low_at, expected.high_at, expected.known)
 
 
 def turnouts(known: Iterable[Announced], now: float) -> Mapping[PromiseClass, Turnout]:
-    """What became of announced starts, by pool and by pool and horizon; ``known`` in the order in which they began."""
+    """Return the outcomes of announced starts, by pool and by pool and horizon; ``known`` in the order of the
+    starts."""
     by_class: dict[PromiseClass, list[Announced]] = {}
     for one in known:
         for key in (everybody(one.pool), (one.pool, horizon(one.at - one.since))):
@@ -67,7 +67,7 @@ def turnouts(known: Iterable[Announced], now: float) -> Mapping[PromiseClass, Tu
 
 def _turnout(some: Sequence[Announced], now: float) -> Turnout:
     done = [one for one in some if one.began_at is not None][-WINDOW:]
-    # Who waits and is not late yet says nothing that is not known.
+    # A waiting stage that is not late yet adds nothing.
     waits = [one for one in some if one.began_at is None and now > one.at]
     shown = [one for one in done if one.shown]
     late = [one for one in waits if one.shown and now > one.high_at + STILL_S]
@@ -87,7 +87,7 @@ def _turnout(some: Sequence[Announced], now: float) -> Turnout:
 
 
 class Starts:
-    """The announced starts of a cluster and what became of them, told in order of time."""
+    """The announced starts of a cluster and their outcomes, recorded in order of time."""
 
     def __init__(self) -> None:
         self._open: dict[str, Announced] = {}
@@ -96,11 +96,11 @@ class Starts:
         self._stale, self._read_at = False, float("-inf")
 
     def announce(self, stage: Stage, expected: Expected) -> None:
-        """The stage was given a range; the first one counts."""
+        """Record an announced range of a stage; the first one counts."""
         self._open.setdefault(stage.id, first(stage, expected))
 
     def began(self, names: Iterable[str], now: float) -> None:
-        """These stages begin now."""
+        """Record that these stages start now."""
         for name in names:
             one = self._open.pop(name, None)
             if one is not None:
@@ -108,12 +108,12 @@ class Starts:
                 self._stale = True
 
     def forget(self, waiting: Container[str]) -> None:
-        """Stages that left the queue otherwise say nothing; ``waiting`` are those that have not."""
+        """Drop stages that left the queue otherwise; ``waiting`` are those still in it."""
         for name in [name for name in self._open if name not in waiting]:
             del self._open[name]
 
     def known(self, now: float) -> Mapping[PromiseClass, Turnout]:
-        """What became of those that were announced."""
+        """Return the outcomes of the announced starts."""
         if self._stale and now - self._read_at >= _EVERY_S:
             self._known = turnouts([*self._done, *self._open.values()], now)
             self._stale, self._read_at = False, now

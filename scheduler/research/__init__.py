@@ -1,5 +1,5 @@
-"""Baselines and oracles to compare with: policies for simulations and benches that no pool may have.
+"""Baselines and oracles for comparison: policies for simulations and benchmarks that no pool may use.
 
-An oracle knows what only a simulated world knows, and a baseline is bad on purpose. They are written, found and built
-as those of :mod:`scheduler.policies` are; a profile that is switched on in a pool is refused if it names one.
+An oracle knows facts that exist only in a simulated world, and a baseline is bad on purpose. They are found and built
+like those of :mod:`scheduler.policies`; a profile for a pool is refused if it names one.
 """

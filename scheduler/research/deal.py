@@ -1,4 +1,5 @@
-"""Deal: devices are dealt out anew in each round, whatever they are; the yardstick of those who know no speeds."""
+"""Deal: assigns devices anew in each round, whatever their speed; the baseline of policies without knowledge of
+speeds."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from scheduler.core.world.read_only import ReadOnlyWorld
 
 @dataclass(frozen=True)
 class Deal(Rank):
-    """In each round the models come in an order that looks like chance, and each goes to the first of the line that
-    have nothing yet, as the published simulator of Gavel (OSDI 2020) does under all policies that ignore speeds."""
+    """In each round the models come in a pseudo-random order, and each goes to the first stages in the order that have
+    none yet, as in the published simulator of Gavel (OSDI 2020) under all policies that ignore speeds."""
 
     round_s: float = field(default=360.0, metadata={"range": (1.0, 604_800.0)})
     seed: int = 0

@@ -1,4 +1,5 @@
-"""Oracle, remaining service: who needs the least more of the cluster goes first (SRSF). A yardstick for simulations."""
+"""Oracle, remaining service: the stage with the least true remaining device-seconds goes first (SRSF). A reference for
+simulations."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from scheduler.core.world.service import true_left_s, width
 
 @dataclass(frozen=True)
 class OracleRemainingService(Rank):
-    """Minus the device-seconds that are truly left. Only a simulated world knows them; elsewhere width decides."""
+    """Minus the true remaining device-seconds. Only a simulated world knows them; elsewhere width decides."""
 
     def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
         return -true_left_s(stage, world) * width(stage)

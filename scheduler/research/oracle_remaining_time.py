@@ -1,4 +1,5 @@
-"""Oracle, remaining time: who will really be done first goes first (SRTF). For simulated worlds, as a yardstick."""
+"""Oracle, remaining time: the stage with the least true remaining time goes first (SRTF). A reference for
+simulations."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from scheduler.core.world.service import true_left_s
 
 @dataclass(frozen=True)
 class OracleRemainingTime(Rank):
-    """Minus the seconds that are truly left. Only a simulated world knows them; elsewhere all stages are equal."""
+    """Minus the true remaining seconds. Only a simulated world knows them; elsewhere all stages are equal."""
 
     def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
         return -true_left_s(stage, world)

@@ -1,4 +1,4 @@
-"""Random: any place that fits, to compare others with."""
+"""Random: any place that fits, as a baseline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from scheduler.core.world.request_class import FeasibleSet
 
 @dataclass(frozen=True)
 class Random(Score):
-    """Each stage gives every node a number that looks like chance; ``seed`` and the stage's id decide which."""
+    """Each stage gives every node a pseudo-random number, by ``seed`` and the stage's id."""
 
     seed: int = field(default=0, metadata={"range": (0, 2**32 - 1)})
 
     def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
-        """From 0 to 1, evenly spread."""
+        """Return scores from 0 to 1, evenly distributed."""
         start = np.uint64(crc32(stage.id.encode(), self.seed)) << np.uint64(32)
         mixed = (feasible.places.nodes[rows].astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)
         # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).

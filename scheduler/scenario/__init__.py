@@ -1,1 +1,1 @@
-"""Scenarios: a trace, a world, profiles, loads and seeds, lived through and measured side by side."""
+"""Scenarios: a trace, a world, profiles, loads and seeds, simulated and compared."""

@@ -1,7 +1,7 @@
-"""A made-up trace where nobody has one: Poisson arrivals, lognormal durations, a mix of widths, the rhythm of a day.
+"""Generates traces: Poisson arrivals, lognormal durations, a mix of widths, a daily rhythm.
 
-The shapes follow what studies of GPU clusters found (Jeon et al., ATC 2019; Hu et al., SC 2021): many short and narrow
-jobs, few long and wide ones that take most of the device time.
+The shapes follow studies of GPU clusters (Jeon et al., ATC 2019; Hu et al., SC 2021): many short and narrow jobs, few
+long and wide ones that take most of the device time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ MOST_PROJECTS: Final = 1_000
 
 
 def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
-    """``jobs`` stages at ``per_hour`` in the mean. ``widths`` maps devices to their share of all stages (above eight
-    they are whole nodes of eight); ``daily`` lets twice as many arrive by day as by night. Raises ``ValueError``."""
+    """Generate ``jobs`` stages at ``per_hour`` on average. ``widths`` maps devices to their share of all stages (above
+    eight they are whole nodes of eight); with ``daily`` twice as many arrive by day as by night. Raises
+    ``ValueError``."""
     jobs = int(_number(asked, "jobs", 200, 1, 1e6))
     if jobs > most:
         raise ValueError(_("generate.jobs is {jobs:,}; at most {most:,.0f}").format(jobs=jobs, most=most))
@@ -58,7 +59,7 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
 
 
 def _widths(value: Any) -> dict[float, float]:
-    """Numbers of devices with their shares; raises ``ValueError``."""
+    """Parse numbers of devices with their shares; raises ``ValueError``."""
     wrong = ValueError(
         _(
             "generate.widths must map up to {most} numbers of devices, each at most {widest:,}, to shares, such as "
@@ -79,7 +80,7 @@ def _widths(value: Any) -> dict[float, float]:
 
 
 def _projects(value: Any) -> list[str]:
-    """Names of projects; raises ``ValueError``."""
+    """Parse names of projects; raises ``ValueError``."""
     names = value or ["vision", "speech", "language"]
     if not isinstance(names, list | tuple) or len(names) > MOST_PROJECTS:
         raise ValueError(_("generate.projects must be a list of up to {most:,} names").format(most=MOST_PROJECTS))

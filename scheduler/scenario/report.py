@@ -1,4 +1,4 @@
-"""What came of a scenario: for each world its figures, its waits, its utilisation, its projects and who ran where."""
+"""The result of a scenario: for each world its metrics, waits, utilisation, projects and attempts by node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduler.scenario.scenario import Cell, Scenario, scaled
 from scheduler.sim.metrics import measure
 from scheduler.sim.world import Lived, SimulatedWorld
 
-# Points of a curve, and bars of a chart: enough to see, few enough to send.
+# The most points of a curve and bars of a chart.
 POINTS: Final = 101
 STEPS: Final = 160
 BARS: Final = 400
@@ -24,7 +24,7 @@ LANES: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpan:
-    """One attempt: who, where, on how much of how many accelerators, since when and until when, and how it ended."""
+    """One attempt: its stage, node, share of how many accelerators, begin and end, and its cause."""
 
     stage: str
     project: str
@@ -39,8 +39,8 @@ Progress = Callable[[int, int, int, Cell], None]
 """Hears of the number of the world, of its ended stages, of all its stages, and which it is."""
 
 
-def live(scenario: Scenario, progress: Progress | None = None) -> dict[str, Any]:
-    """Lives through every world of the scenario. The result is plain JSON and the same for the same scenario."""
+def simulate(scenario: Scenario, progress: Progress | None = None) -> dict[str, Any]:
+    """Simulate every world of the scenario. The result is plain JSON and the same for the same scenario."""
     shown = {(cell.profile, cell.load): cell for cell in reversed(scenario.cells)}
     cells = []
     for number, cell in enumerate(scenario.cells):
@@ -102,7 +102,8 @@ def _cell(
 
 
 def _waits(lived: Lived) -> dict[str, list[float]]:
-    """The empirical distribution of waits until the first start: seconds, and the share that waited no longer."""
+    """Return the empirical distribution of waits until the first start: seconds, and the share that waited no
+    longer."""
     waits = sorted(
         (one.started_at or 0.0) - one.stage.submitted_at for one in lived.entries if one.started_at is not None
     )
@@ -114,7 +115,7 @@ def _waits(lived: Lived) -> dict[str, list[float]]:
 
 
 def _utilisation(lived: Lived, segments: Sequence[AttemptSpan]) -> dict[str, list[float]]:
-    """The share of accelerators held, in equal steps from the first submission to the last end; x in seconds."""
+    """Return the share of accelerators held, in equal steps from the first submission to the last end; x in seconds."""
     span = lived.ended_at - lived.began_at
     if span <= 0 or not lived.devices:
         return {"x": [], "y": []}
@@ -161,7 +162,7 @@ def _projects(lived: Lived) -> list[dict[str, Any]]:
 
 
 def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[AttemptSpan]) -> dict[str, Any]:
-    """The longest attempts by node: lanes are the first nodes, widths of bars how much of the node they took.
+    """Return the longest attempts by node: lanes are the first nodes, widths of bars the held share of the node.
 
     ``cut`` is how many shorter attempts on these nodes are not drawn, and ``nodes`` how many nodes there are.
     """
@@ -194,7 +195,7 @@ def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[AttemptSpan]) ->
 
 
 def summary(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per load and profile: each figure as the mean over seeds, and the widest distance from it."""
+    """Return one row per load and profile: each metric as the mean over seeds, and the largest deviation from it."""
     groups: dict[tuple[float, str], list[dict[str, Any]]] = {}
     for cell in cells:
         groups.setdefault((cell["load"], cell["profile"]), []).append(cell["figures"])

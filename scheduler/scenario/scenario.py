@@ -1,4 +1,4 @@
-"""What a simulation is asked to do, read from a mapping (YAML or JSON) and checked before anything runs."""
+"""The request of a simulation, read from a mapping (YAML or JSON) and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ScenarioError(ValueError):
 
 
 def shortened(problem: str) -> str:
-    """The problem, cut where somebody's value makes it too long."""
+    """Return the problem, cut if a value in it makes it too long."""
     return str(problem) if len(problem) <= 500 else f"{problem[:500]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioLimits:
-    """How large a scenario may be; the command line has none. ``lines`` are those of a trace that is sent as text: they
-    are read before ``trace.first`` chooses among them."""
+    """The limits of a scenario; the command line has none. ``lines`` are those of a trace sent as text, which are read
+    before ``trace.first`` chooses among them."""
 
     arrivals: float = math.inf
     lines: float = math.inf
@@ -58,7 +58,7 @@ class ScenarioLimits:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One world to live through: a profile under a load with a seed."""
+    """One world to simulate: a profile under a load with a seed."""
 
     profile: str
     load: float
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A checked scenario. A load of 1.2 lets everything arrive in 1/1.2 of the time."""
+    """A checked scenario. With a load of 1.2 everything arrives in 1/1.2 of the time."""
 
     name: str
     trace: Trace
@@ -82,7 +82,8 @@ class Scenario:
 
     @property
     def cells(self) -> list[Cell]:
-        """Loads outermost, then profiles, then seeds: what is compared runs one after the other."""
+        """Return the worlds; loads outermost, then profiles, then seeds, so that compared ones run one after the
+        other."""
         return [Cell(name, load, seed) for load in self.loads for name in self.profiles for seed in self.seeds]
 
     @property
@@ -91,7 +92,7 @@ class Scenario:
 
 
 def read(path: Path) -> Scenario:
-    """The scenario of a YAML file; traces are found beside it."""
+    """Read the scenario of a YAML file; its traces are relative to the file."""
     try:
         body = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -100,15 +101,15 @@ def read(path: Path) -> Scenario:
 
 
 def build(body: Any, *, limits: ScenarioLimits | None = None, beside: Path | None = None) -> Scenario:
-    """The scenario that a mapping describes. ``beside`` is where files are looked for; without it none may be named.
+    """Build the scenario of a mapping. ``beside`` is the folder for files; without it none may be named.
 
-    Raises :class:`ScenarioError` where it cannot be, and for what is larger than ``limits``.
+    Raises :class:`ScenarioError` if it is invalid or larger than ``limits``.
     """
     limits = limits or ScenarioLimits()
     asked = _mapping(body, "", KEYS)
     world = _mapping(asked.get("world") or {}, "world", WORLD_KEYS)
     name = _name(asked)
-    # Everything is counted before it is made: what is refused must not have cost what it asked for.
+    # Sizes are computed before anything is made, so that a refused scenario costs little.
     count = math.prod(_count(asked.get(key)) for key in ("profiles", "loads", "seeds"))
     if count > limits.cells:
         problem = _("profiles x loads x seeds are {count} worlds; at most {most:.0f}")
@@ -156,14 +157,14 @@ def _name(asked: Mapping[str, Any]) -> str:
 
 
 def _count(value: Any) -> int:
-    """How many there are of profiles, loads or seeds."""
+    """Return the number of profiles, loads or seeds."""
     if isinstance(value, str):
         return len(set(value.split(",")))
     return max(1, len(value)) if isinstance(value, list | Mapping) else 1
 
 
 def _check_times(trace: Trace, load: float) -> None:
-    """Raises for times that no calendar holds."""
+    """Raise for times beyond the calendar."""
     longest = max(one.duration_s for one in trace.arrivals)
     if longest > generic.YEARS_S:
         problem = _("a stage lasts {longest:g} seconds; at most {most:g}, ten years")
@@ -175,12 +176,12 @@ def _check_times(trace: Trace, load: float) -> None:
 
 
 def scaled(found: Sequence[Arrival], load: float) -> list[Arrival]:
-    """The arrivals with the time between them divided by ``load``."""
+    """Return the arrivals with the time between them divided by ``load``."""
     return [replace(one, submit_s=one.submit_s / load) for one in found]
 
 
 def _profiles(body: Any) -> dict[str, Profile]:
-    """Profiles by name, or as data under a name of their own."""
+    """Return profiles by name, or given as data under a name of their own."""
     try:
         if isinstance(body, str):
             body = [name.strip() for name in body.split(",")]
@@ -238,7 +239,7 @@ def _trace(body: Any, beside: Path | None, limits: ScenarioLimits) -> Trace:
 
 
 def _of_text(text: Any, form: str, most: float) -> Trace:
-    """A trace that came as text: its first line tells what it is."""
+    """Read a trace that was sent as text: its first line tells the format."""
     if not isinstance(text, str):
         raise ScenarioError("trace.text", _("must be a text: the lines of a trace"))
     lines = _bounded(io.StringIO(text), most)
@@ -252,7 +253,7 @@ def _of_text(text: Any, form: str, most: float) -> Trace:
 
 
 def _bounded(lines: Iterable[str], most: float) -> Iterator[str]:
-    """The lines, up to the first that is too long or too much."""
+    """Yield the lines, up to the limits of length and number."""
     for number, line in enumerate(lines, 1):
         if number > most:
             raise ScenarioError("trace.text", _("has more than {most:,.0f} lines").format(most=most))

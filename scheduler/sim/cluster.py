@@ -14,10 +14,10 @@ _PART = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([\w .-]{1,100}))?")
 
 
 def cluster(text: str, cores: int = 128, most: float = math.inf) -> tuple[Node, ...]:
-    """The nodes that ``text`` describes, each with ``cores`` cores and 8 GiB of memory per core.
+    """Return the nodes that ``text`` describes, each with ``cores`` cores and 8 GiB of memory per core.
 
     Raises ``ValueError`` for anything but ``NODESxGPUS[:MODEL]`` parts joined by commas, and for more than ``most``
-    devices, the CPU of each node among them: they are counted before one is made.
+    devices, the CPU of each node included; they are counted before any is made.
     """
     parts = [_part(part) for part in text.split(",", 1000)]
     devices = sum(count * (gpus + 1) for count, gpus, _model in parts)
@@ -34,7 +34,7 @@ def cluster(text: str, cores: int = 128, most: float = math.inf) -> tuple[Node, 
 
 
 def _part(text: str) -> tuple[int, int, str]:
-    """How many nodes of how many devices of which model a part describes."""
+    """Parse a part: the number of nodes, of devices per node, and their model."""
     found = _PART.fullmatch(text.strip())
     if not found:
         shown = text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,4 +1,4 @@
-"""A simulated world whose nodes have other work too, which comes and goes, and slows down what runs beside it."""
+"""A simulated world whose nodes have varying other work, which slows down the stages beside it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import Running
 from scheduler.sim.world import SimulatedWorld
 
-# Loads are told in steps of an eighth, as agents' reports are counted.
+# Loads are reported in steps of an eighth, as from agents.
 STEP: Final = 0.125
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """From ``at_s`` on, work of others asks for ``load`` times all cores of the node."""
+    """From ``at_s`` on, other work asks for ``load`` times all cores of the node."""
 
     at_s: float
     node: str
@@ -25,8 +25,8 @@ class Drift:
 
 
 class DriftingWorld(SimulatedWorld):
-    """A world in which everything on a node takes as many times longer as the node has more to do than it can: work of
-    others and what its stages hold of its cores. The engine is told the load of each node at every cycle, as it is."""
+    """A world in which everything on an overloaded node is slowed down by its load: other work and what its stages hold
+    of its cores. The engine sees the present load of each node in every cycle."""
 
     def __init__(self, nodes: Any, arrivals: Any, profile: Any, drifts: Sequence[Drift], **more: Any) -> None:
         super().__init__(nodes, arrivals, profile, **more)
@@ -42,9 +42,9 @@ class DriftingWorld(SimulatedWorld):
         self._others[drift.node] = drift.load
 
     def _cycle(self) -> None:
-        self._tell_loads()
+        self._report_loads()
         super()._cycle()
-        self._follow()
+        self._update_paces()
 
     def _load(self, node: str) -> float:
         held = sum(
@@ -59,14 +59,14 @@ class DriftingWorld(SimulatedWorld):
         load: float = self._others[node] + held / self._cores[node]
         return load
 
-    def _tell_loads(self) -> None:
+    def _report_loads(self) -> None:
         for name, node in list(self.store.nodes.items()):
             load = round(self._load(name) / STEP) * STEP
             if load != node.load:
                 self.store.load_of(name, load)
 
-    def _follow(self) -> None:
-        """Let what runs go on at the pace that its nodes allow from now on."""
+    def _update_paces(self) -> None:
+        """Set the pace of running stages to what their nodes allow from now on."""
         loads = {name: max(1.0, self._load(name)) for name in self.store.nodes}
         for name, running in self.store.running():
             if name not in self._since:
@@ -78,7 +78,7 @@ class DriftingWorld(SimulatedWorld):
                 self._due(name)
 
     def _count(self, name: str) -> None:
-        """Note what was done up to now."""
+        """Record the work done until now."""
         self._done_s[name] += (self.now - self._since[name]) * self._pace[name]
         self._since[name] = self.now
 
@@ -95,7 +95,7 @@ class DriftingWorld(SimulatedWorld):
         self._done_s[name], self._since[name], self._pace[name] = 0.0, self.now, 0.0
 
     def _complete_at(self, name: str, epoch: int, pace: float, since: float) -> None:
-        """It is done, unless its pace changed in between."""
+        """Complete the stage, unless its pace changed in between."""
         if self.store.entries[name].epoch == epoch and self._pace.get(name) == pace and self._since[name] == since:
             self._forget(name)
             self._complete(name, epoch)

@@ -1,4 +1,4 @@
-"""A world in which nobody knows how long a stage will run: its estimate is what was learned from those before it."""
+"""A world with unknown run times: the estimate of a stage is learned from those before it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from scheduler.sim.world import SimulatedWorld
 
 
 class LearningWorld(SimulatedWorld):
-    """Predicts each stage when it arrives, from stages that have completed and from how long others run already.
+    """Predicts each stage when it arrives, from completed stages and from how long others run already.
 
-    ``as_planned`` turns a prediction into the estimate that the engine plans with. Stages that wait are predicted anew
-    at most every ``renew_s`` seconds, where something like them completed meanwhile; infinite means never.
+    ``as_planned`` turns a prediction into the estimate that the engine plans with. Waiting stages are predicted again
+    at most every ``renew_s`` seconds, if similar ones completed meanwhile; infinite means never.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LearningWorld(SimulatedWorld):
         self.said: dict[str, Prediction] = {}
         self._as_planned, self._renew_s = as_planned, renew_s
         self._renewed_at = self._all_renewed_at = 0.0
-        # Those that have not begun yet by what they ask for, and whose stages completed since the last renewal.
+        # Waiting stages by what they ask for, and the families of stages that completed since the last renewal.
         self._waits: dict[Asked, dict[str, None]] = {}
         self._news: set[tuple[str, str]] = set()
         self._trace = {one.id: one for one in self._arrivals}
@@ -54,8 +54,8 @@ class LearningWorld(SimulatedWorld):
         super()._cycle()
 
     def _renew(self) -> None:
-        """Predict those that wait anew, where something like them has completed; all of them once an hour, because
-        those that run on tell something too."""
+        """Predict waiting stages again if similar ones completed; all of them once an hour, because running ones are
+        evidence too."""
         hourly = self.now - self._all_renewed_at >= 3_600.0
         if hourly:
             self._all_renewed_at = self.now
@@ -77,7 +77,7 @@ class LearningWorld(SimulatedWorld):
         entry = self.store.entries[name]
         if entry.epoch == epoch and entry.running is not None:
             stage, speed = entry.stage, self._rate(entry.running)
-            # All its attempts together: what those before the last one did belongs to how long such a stage takes.
+            # All its attempts together: the work of earlier ones belongs to the run time of such a stage.
             ran_s = self._true_s[name] / speed
             asked = self._asked(stage)
             self._news.add((asked.project, asked.user))
@@ -94,7 +94,7 @@ class LearningWorld(SimulatedWorld):
             kind=one.kind,
             user=one.user,
             resources=f"{stage.nodes} {_text(stage.alternatives)}",
-            # Where only one time is named, it is what ends the stage.
+            # If only one time is given, it is the limit.
             limit_s=one.limit_s if one.limit_s is not None else one.expected_s,
             expected_s=one.expected_s if one.limit_s is not None else None,
         )

@@ -1,4 +1,4 @@
-"""What a lived world was worth: the figures by which profiles are compared."""
+"""Metrics of a simulated world, by which profiles are compared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Metrics:
     """Times in seconds. JCT is from submission to the end of completed stages; wait is until their first start.
 
     ``utilisation`` is the share of accelerator time between the first submission and the last end that was held;
-    ``promises_kept`` the share of promised stages that started by the end of the range that they were first shown
-    (``None`` where nothing was promised); ``jain`` is Jain's index of the projects' mean slowdowns, 1 is fair.
+    ``promises_kept`` the share of promised stages that started by the end of their first range (``None`` without
+    promises); ``jain`` is Jain's index of the projects' mean slowdowns, 1 is fair.
     """
 
     completed: int
@@ -45,7 +45,7 @@ class Metrics:
 
 
 def measure(lived: Lived) -> Metrics:
-    """The figures of a world. Empty worlds give zeros."""
+    """Compute the metrics of a world. Empty worlds give zeros."""
     done = [entry for entry in lived.entries if entry.state is State.COMPLETED]
     jct = _array([(entry.ended_at or 0.0) - entry.stage.submitted_at for entry in done])
     wait = _array([(entry.started_at or 0.0) - entry.stage.submitted_at for entry in done])

@@ -1,4 +1,4 @@
-"""The record in memory: a Store for the simulator, under the same lifecycle table as the live one."""
+"""The store in memory for the simulator, with the same lifecycle table as the live one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from scheduler.predict.starts import Starts
 
 @dataclass(slots=True)
 class StageRecord:
-    """A stage and what became of it so far. Times of things that have not happened are ``None``."""
+    """A stage and its history so far. Times of events that have not happened are ``None``."""
 
     stage: Stage
     state: State
@@ -60,7 +60,7 @@ class StageRecord:
 
 
 class MemoryStore:
-    """What is true in a simulated world. ``move`` is the only writer of a state."""
+    """The state of a simulated world. ``move`` is the only writer of a stage's state."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class MemoryStore:
         self.devices = {device.id: device for node in nodes for device in node.devices}
         self.free = {device.id: [device.capacity_milli, device.memory_bytes] for device in self.devices.values()}
         self.speeds = speeds or {}
-        # Where a world learns from what became of its promises.
+        # For worlds that learn from the outcome of promises.
         self.lateness: Lateness | None = None
         self.starts: Starts | None = None
         self._pools, self._quotas, self._weights = pools, quotas, weights or {}
@@ -93,19 +93,19 @@ class MemoryStore:
         self._fenced: dict[str, tuple[Node, tuple[tuple[str | None, float | None], ...], Node]] = {}
         self._waiting: dict[str, Stage] = {}
         self._running: dict[str, Running] = {}
-        self._came: dict[str, Stage | None] = {}
+        self._arrived: dict[str, Stage | None] = {}
         self._began: dict[str, Running | None] = {}
         self._news = News(0)
         self._needed_by: dict[str, list[str]] = {}
 
-    # -- the engine's side ------------------------------------------------------------------------------------------
+    # -- called by the engine -----------------------------------------------------------------------------------------
 
     def load(self, now: float) -> Snapshot:
         self._fences = {device: one for device, one in self._fences.items() if one[1] > now and one[0] in self._waiting}
         before, nodes = self._seen, self._nodes()
         changed = () if nodes is before else (one for one in nodes if self._told.get(one.id) is not one)
-        self._news = News(self._news.serial + 1, self._came, self._began, {one.id: one for one in changed})
-        self._came, self._began = {}, {}
+        self._news = News(self._news.serial + 1, self._arrived, self._began, {one.id: one for one in changed})
+        self._arrived, self._began = {}, {}
         self._told.update((one.id, one) for one in self._news.nodes.values() if one)
         used = {name: account.at(now) for name, account in self._usage.items()}
         projects = sorted(set(self._usage) | set(self._weights))
@@ -122,7 +122,7 @@ class MemoryStore:
         )
 
     def news(self) -> News:
-        """What changed between the last two calls of :meth:`load`."""
+        """Return what changed between the last two calls of :meth:`load`."""
         return self._news
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
@@ -155,13 +155,14 @@ class MemoryStore:
         return Applied(tuple(started), tuple(stopped), tuple(skipped))
 
     def _remember(self, victim: str, winner: str) -> None:
-        """Note who was stopped for whom. Only where the winner was stopped before can that close a circle."""
+        """Record that a stage was stopped for another. Only if the winner was stopped before can that close a
+        circle."""
         self._stops.setdefault(victim, set()).add(winner)
         if winner in self._stops:
             self._circles = in_circles((one, other) for one, others in self._stops.items() for other in others)
 
     def _stop(self, stop: Stop, now: float) -> bool:
-        """Tell a running stage to stop, for another where one is named, if they are there; whether it was told."""
+        """Ask a running stage to stop, for another if one is named and both are there; return whether it was asked."""
         entry, whom = self.entries[stop.victim], stop.stage or None
         known = whom is None or whom in self._waiting or whom in self._running
         if entry.state not in ACTIVE - {State.STOPPING} or entry.running is None or not known:
@@ -180,14 +181,15 @@ class MemoryStore:
         return True
 
     def _fence(self, devices: Iterable[str], whom: str, now: float) -> None:
-        """Keep these, and what was freed for the same stage before, until the last that stops for it is gone."""
+        """Fence these devices, and those fenced for the same stage before, until the last stage that stops for it has
+        ended."""
         stopping = (one.stop_by_at for one in self._running.values() if one.evicted_for == whom)
         until = fences.until(now, (at for at in stopping if at is not None))
         own = {device for device, (owner, _) in self._fences.items() if owner == whom}
         self._fences.update(dict.fromkeys([*sorted(own), *devices], (whom, until)))
 
     def swap(self, starts: Iterable[Start], now: float) -> list[str]:
-        """Begin the swaps of a plan whose victims are gone already; returns the stages that began."""
+        """Start the swaps of a plan whose victims have ended already; return the stages that started."""
         began = []
         for start in starts:
             entry = self.entries[start.stage]
@@ -196,10 +198,10 @@ class MemoryStore:
                 began.append(start.stage)
         return began
 
-    # -- the world's side -------------------------------------------------------------------------------------------
+    # -- called by the world ------------------------------------------------------------------------------------------
 
     def submit(self, stage: Stage) -> StageRecord:
-        """Put a stage in the queue; what it needs that has completed already is met."""
+        """Put a stage in the queue; dependencies that have completed already are met."""
         needs = {need for need in stage.unmet if self.entries[need].state is not State.COMPLETED}
         entry = self.entries[stage.id] = StageRecord(stage, State.PENDING, needs)
         for need in sorted(needs):
@@ -212,14 +214,14 @@ class MemoryStore:
         return entry
 
     def refuse(self, stage: Stage, now: float) -> StageRecord:
-        """Record a stage that can never run; it ends where it began."""
+        """Record a stage that can never run; it ends at its submission."""
         entry = self.submit(stage)
         if entry.state is State.PENDING:
             self._fail_from(entry, now)
         return entry
 
     def foresee(self, stage_id: str, estimate: Estimate) -> None:
-        """A waiting stage is thought to run otherwise now, where that is news: by a tenth at least."""
+        """Set a new estimate of a waiting stage if it differs by at least a tenth."""
         stage = self._waiting.get(stage_id)
         if stage is None:
             return
@@ -228,16 +230,16 @@ class MemoryStore:
             self._wait(self.entries[stage_id], replace(stage, estimate=estimate))
 
     def began(self, stage_id: str) -> None:
-        """The stage's process runs."""
+        """Record that the stage's process runs."""
         entry = self.entries[stage_id]
         if entry.running is not None and entry.state is State.STARTING:
             self.move(entry, StageEvent.START)
             self._set(entry, replace(entry.running, state=entry.state))
 
     def complete(self, stage_id: str, now: float) -> None:
-        """The stage ended well; those that need it may go on."""
+        """Record that the stage completed; its dependents may start."""
         entry = self.entries[stage_id]
-        self._give_back(entry, now)
+        self._release(entry, now)
         self.move(entry, StageEvent.COMPLETE)
         entry.ended_at = now
         for name in self._needed_by.pop(stage_id, ()):
@@ -249,7 +251,7 @@ class MemoryStore:
                 self._wait(other, still)
 
     def recount(self, stage_id: str, done_s: float, now: float, *, overhead_counts: bool = True) -> None:
-        """Count the service of a running stage up to now; it worked for ``done_s`` (at speed 1) since the last count.
+        """Count the service of a running stage until now; it worked for ``done_s`` (at speed 1) since the last count.
         The rest of the time was overhead, which may count as service or not."""
         entry = self.entries[stage_id]
         running = entry.running
@@ -272,7 +274,7 @@ class MemoryStore:
         )
 
     def service(self, running: Running, now: float) -> tuple[tuple[tuple[str, float], ...], float]:
-        """What a running stage has received by now: seconds by device model, and devices times seconds in all."""
+        """Return the service of a running stage so far: seconds by device model, and total device-seconds."""
         devices = [self.devices[one.device] for rank in running.placement.grants for one in rank]
         model = next((one.model for one in devices if one.kind != "cpu"), devices[0].model)
         since_s = now - (running.started_at if running.counted_at is None else running.counted_at)
@@ -282,12 +284,12 @@ class MemoryStore:
         return tuple(sorted(received.items())), running.attained_device_s + width * since_s
 
     def end(self, stage_id: str, verdict: RetryVerdict, now: float, remaining: Stage) -> None:
-        """An attempt ended otherwise; ``remaining`` is the stage as it would be queued again."""
+        """Record that an attempt ended without completion; ``remaining`` is the stage as it is queued again."""
         entry = self.entries[stage_id]
         if entry.running is not None:
             received_s, attained = self.service(entry.running, now)
             remaining = replace(remaining, received_s=received_s, attained_device_s=attained, stopped_at=now)
-        self._give_back(entry, now)
+        self._release(entry, now)
         self.move(entry, verdict.event)
         if entry.state is State.PENDING:
             retry_at = now + verdict.backoff_s if verdict.backoff_s else None
@@ -307,7 +309,7 @@ class MemoryStore:
         self._put(replace(node, devices=devices))
 
     def load_of(self, node_id: str, load: float) -> None:
-        """Set how much a node has to do."""
+        """Set the load of a node."""
         self._put(replace(self.nodes[node_id], load=load))
 
     def move(self, entry: StageRecord, event: StageEvent) -> None:
@@ -331,11 +333,11 @@ class MemoryStore:
         if entry.running is not None:
             self._set(entry, replace(entry.running, checkpoint_at=at, checkpoints=True))
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- internal -----------------------------------------------------------------------------------------------------
 
     def _begin(self, entry: StageRecord, start: Start, now: float) -> None:
         stage = self._waiting.pop(start.stage)
-        self._came[start.stage] = None
+        self._arrived[start.stage] = None
         self.move(entry, StageEvent.PLACE)
         entry.epoch += 1
         entry.attempts += 1
@@ -372,10 +374,10 @@ class MemoryStore:
         self._hold(running, 1, now)
 
     def _wait(self, entry: StageRecord, stage: Stage) -> None:
-        entry.stage = self._waiting[stage.id] = self._came[stage.id] = stage
+        entry.stage = self._waiting[stage.id] = self._arrived[stage.id] = stage
 
     def _nodes(self) -> tuple[Node, ...]:
-        """All nodes; the same object as long as nothing about them changes."""
+        """Return all nodes; the same object as long as nothing about them changes."""
         if self._fences != self._seen_fences or not self._seen:
             fenced = {self.devices[device].node for device in self._fences}
             self._seen = tuple(self._with_fences(one) if name in fenced else one for name, one in self.nodes.items())
@@ -404,7 +406,7 @@ class MemoryStore:
             free[1] -= one.memory_bytes
         return True
 
-    def _give_back(self, entry: StageRecord, now: float) -> None:
+    def _release(self, entry: StageRecord, now: float) -> None:
         running = self._running.pop(entry.stage.id)
         self._began[running.id] = None
         self._hold(running, -1, now)
@@ -417,12 +419,12 @@ class MemoryStore:
         entry.busy_device_s += width * (now - running.started_at)
 
     def width(self, running: Running) -> float:
-        """How many accelerators a stage holds."""
+        """Return how many accelerators a stage holds."""
         grants = [one for rank in running.placement.grants for one in rank]
         return sum(one.milli for one in grants if self.devices[one.device].kind != "cpu") / 1000
 
     def _held(self, running: Running) -> float:
-        """What a second of what a stage holds counts in the use of its project."""
+        """Return what a second of a stage adds to the use of its project."""
         grants = (one for rank in running.placement.grants for one in rank)
         return sum(charge(self.devices[one.device]) * one.milli for one in grants) / 1000
 
@@ -432,7 +434,7 @@ class MemoryStore:
 
     def _fail_from(self, entry: StageRecord, now: float) -> None:
         if self._waiting.pop(entry.stage.id, None) is not None:
-            self._came[entry.stage.id] = None
+            self._arrived[entry.stage.id] = None
         self.move(entry, StageEvent.FAIL)
         entry.ended_at = now
         self._fail_dependents(entry.stage.id, now)
@@ -443,7 +445,7 @@ class MemoryStore:
                 self._fail_from(self.entries[name], now)
 
     def _with_fences(self, node: Node) -> Node:
-        """The node with its fences; the same object as long as both are the same."""
+        """Return the node with its fences; the same object as long as both are unchanged."""
         owners = tuple(self._fences.get(one.id, (None, None)) for one in node.devices)
         known = self._fenced.get(node.id)
         if known is None or known[0] is not node or known[1] != owners:

@@ -1,6 +1,6 @@
-"""A simulated world: an event heap around the same engine, store law and lifecycle table as the live one.
+"""A simulated world: an event heap around the same engine and lifecycle table as the live one.
 
-Time is the time of the next event; chance comes from the seed alone, so that a world can be lived again.
+Time is the time of the next event; randomness comes from the seed alone, so a world can be repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """What may go otherwise than planned. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 knows
-    everything); ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` how often stages save
-    their work (0: never). Where ``saves_on_stop``, a stage that is told to stop saves its work first; with a ``stop_s``
-    of 0 it is gone at once, and whoever was to have its devices begins in the same moment."""
+    """Deviations from the plan. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 is exact);
+    ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` the checkpoint interval of stages (0:
+    never). With ``saves_on_stop`` a stage that is asked to stop saves its work first; with a ``stop_s`` of 0 it ends at
+    once, and the stage that gets its devices starts in the same moment."""
 
     error: float = 0.0
     node_mtbf_s: float = 0.0
@@ -46,7 +46,7 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What a world came to: all stages, when it began and ended, how many cycles it took, and its accelerators."""
+    """The result of a world: all stages, its begin and end, the number of cycles, and its accelerators."""
 
     entries: tuple[StageRecord, ...]
     began_at: float
@@ -56,7 +56,7 @@ class Lived:
 
 
 class SimulatedWorld:
-    """One simulated cluster with its arrivals. ``every_s`` spaces cycles out: 0 runs one after every event."""
+    """One simulated cluster with its arrivals. ``every_s`` is the cycle interval: 0 runs one after every event."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SimulatedWorld:
         self.store = MemoryStore(nodes, (Pool("default", profile.name),), quotas, weights, speeds)
         self.store.saves_on_stop = self.chance.saves_on_stop
         self.now = 0.0
-        # Told of every attempt that ends: witness(running, now, done=whether its work is).
+        # Called at the end of every attempt: witness(running, now, done=whether its work is).
         self.witness: Callable[..., None] | None = None
         self._profile, self._every_s = profile, every_s
         self._planner = Planner()
@@ -98,15 +98,15 @@ class SimulatedWorld:
                 self._fail_later(node)
 
     def at(self, when: float, happen: Callable[[], None]) -> None:
-        """Let something happen at ``when``; things of the same moment happen in the order in which they were named."""
+        """Schedule an event at ``when``; events of the same time happen in the order of these calls."""
         heapq.heappush(self._heap, (when, next(self._ticket), happen))
 
     def stop(self) -> None:
-        """Live no further than this moment."""
+        """End the simulation now."""
         self._over = True
 
     def run(self, progress: Callable[[int, int], None] | None = None, until: float = math.inf) -> Lived:
-        """Live until nothing is left to do. ``progress`` hears of ended and of all stages."""
+        """Run until nothing is left to do. ``progress`` is called with the numbers of ended and of all stages."""
         total, last_cycle = len(self._arrivals), -math.inf
         while self._heap and self._heap[0][0] <= until and (self._pending or self.store.unfinished) and not self._over:
             self.now = self._heap[0][0]
@@ -127,7 +127,7 @@ class SimulatedWorld:
         devices = sum(device.kind != "cpu" for device in self.store.devices.values())
         return Lived(entries, began_at, max(ends, default=began_at), self._cycles, devices)
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def _cycle(self) -> None:
         if self.chance.checkpoint_s > 0:
@@ -151,7 +151,7 @@ class SimulatedWorld:
             self._wake(done.plan.wake_at)
 
     def _begin(self, name: str) -> None:
-        """The stage's process runs from now on."""
+        """Start the stage's process."""
         entry = self.store.entries[name]
         if entry.running is None:
             return
@@ -164,7 +164,7 @@ class SimulatedWorld:
             self.at(self.now + run_s, partial(self._complete, name, entry.epoch))
 
     def _left_s(self, name: str) -> float:
-        """What is really left of a stage's work when an attempt begins, on a device of speed 1."""
+        """Return the true remaining work of a stage at the start of an attempt, in seconds on a device of speed 1."""
         return max(self._true_s[name] - self._saved_s.get(name, 0.0), 0.0)
 
     def _wake(self, when: float) -> None:
@@ -191,7 +191,7 @@ class SimulatedWorld:
             self.store.complete(name, self.now)
 
     def _end(self, name: str, epoch: int, cause: Cause) -> None:
-        """An attempt ended before its work was done: what was saved stays, the rest is lost."""
+        """End an attempt before its work is done: saved work is kept, the rest is lost."""
         entry = self.store.entries[name]
         if entry.epoch != epoch or entry.running is None:
             return
@@ -202,7 +202,7 @@ class SimulatedWorld:
         entry.lost_device_s += lost_s * self.store.width(entry.running)
         if cause is Cause.PREEMPTED:
             entry.preemptions += 1
-        # Who takes turns does not wait any longer for having been displaced more often.
+        # In pools with time sharing a stage gets no longer wait for having been displaced more often.
         times = entry.preemptions if self._profile.rotates == "none" else 0
         verdict = retry.decide(cause, entry.attempts, 1, preemptions=times, on_node_lost="requeue", backoff_s=10.0)
         left = entry.stage.estimate.without(done_s)
@@ -211,8 +211,8 @@ class SimulatedWorld:
             self.at(self.now + verdict.backoff_s, lambda: None)
 
     def _kept(self, running: Running, cause: Cause) -> tuple[float, float]:
-        """How much work an attempt that ends now leaves behind (in seconds of speed 1), and how many seconds are lost:
-        what came after the last checkpoint, or nothing where it had the time to save."""
+        """Return how much work an attempt that ends now keeps (in seconds of speed 1), and how many seconds are lost:
+        those since the last checkpoint, or none if it had the time to save."""
         ran_s = self.now - running.started_at
         interval = self.chance.checkpoint_s
         kept_s = math.floor(ran_s / interval) * interval if interval > 0 else 0.0
@@ -224,13 +224,13 @@ class SimulatedWorld:
         self.at(self.now + self._dice.expovariate(1.0 / self.chance.node_mtbf_s), partial(self.lose, node))
 
     def lose(self, node: str) -> None:
-        """The node is gone, with all that runs on it; it comes back after its repair."""
+        """Lose the node, with all that runs on it; it returns after its repair."""
         self.store.node(node, NodeState.LOST)
         for name in self.store.running_on(node):
             self._end(name, self.store.entries[name].epoch, Cause.NODE_FAIL)
-        self.at(self.now + self.chance.repair_s, partial(self._back, node))
+        self.at(self.now + self.chance.repair_s, partial(self._repair, node))
 
-    def _back(self, node: str) -> None:
+    def _repair(self, node: str) -> None:
         self.store.node(node, NodeState.READY)
         if self.chance.node_mtbf_s > 0:
             self._fail_later(node)
@@ -243,10 +243,11 @@ class SimulatedWorld:
                 if at > (running.checkpoint_at or running.started_at):
                     self.store.checkpointed(name, at)
 
-    # -- what is true -----------------------------------------------------------------------------------------------
+    # -- truth --------------------------------------------------------------------------------------------------------
 
     def _rate(self, running: Running) -> float:
-        """The true speed: a gang is as fast as its slowest device; an elastic stage scales as the engine assumes."""
+        """Return the true speed: a gang is as fast as its slowest device; an elastic stage scales as the engine
+        assumes."""
         grants = (one for rank in running.placement.grants for one in rank)
         slowest = speed.speed_of(running.kind, running.precision, grants, self.store.devices, self.store.speeds)
         size, least = len(running.placement.nodes), running.least_nodes

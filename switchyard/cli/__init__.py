@@ -1,1 +1,1 @@
-"""The ``yard`` command. One file per verb; nothing outside the standard library is imported before it is needed."""
+"""The ``yard`` command. One file per verb; packages outside the standard library are imported only when needed."""

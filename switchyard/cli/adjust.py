@@ -1,4 +1,4 @@
-"""``yard adjust``: changes what a running job gets, in place."""
+"""``yard adjust``: changes the resources of a running job in place."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _state(client: Client, job: str, attempt: dict[str, Any]) -> str:
-    """The state of its stage, and the revision that its nodes will apply."""
+    """Return the state of its stage, and the revision that its nodes will apply."""
     stage = next((s for s in client.jobs.get(job).stages if s.get("name") == attempt["stage"]), {})
     newest = max((part["spec_rev"] for part in attempt["parts"]), default=1)
     return f"{clean.line(stage.get('state', ''))}, revision {newest}"

@@ -1,4 +1,4 @@
-"""Follows a job in the foreground: shows its output until it ends, and lets Ctrl-C detach from it or cancel it."""
+"""Follows a job in the foreground: shows its output until it ends; Ctrl-C detaches from it or cancels it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWICE_S = 2.0
 
 
 def attach(client: Client, job: JobRecord, *, raw: bool, quiet: bool) -> int:
-    """Shows the output of ``job`` to its end; returns its exit code, or 130 when the user detached."""
+    """Show the output of ``job`` to its end; return its exit code, or 130 if the user detached."""
     from switchyard.logs import LogQuery
 
     printer = Printer(prefixed=len(job.stages) > 1, raw=raw)
@@ -40,7 +40,7 @@ def attach(client: Client, job: JobRecord, *, raw: bool, quiet: bool) -> int:
 
 
 class _Pump:
-    """Reads on a thread of its own, so that Ctrl-C never tears a half-read piece out of the stream."""
+    """Reads in a thread of its own, so that Ctrl-C never interrupts a read."""
 
     def __init__(self, source: Callable[[], Iterator[Chunk]]) -> None:
         self._queue: queue.Queue[Chunk | BaseException | None] = queue.Queue(maxsize=64)
@@ -55,7 +55,7 @@ class _Pump:
             self._queue.put(error)
 
     def next(self) -> Chunk | None:
-        """The next piece, ``None`` after the last; raises what the reader raised."""
+        """Return the next piece, ``None`` after the last; raises what the reader raised."""
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
@@ -63,7 +63,7 @@ class _Pump:
 
 
 class _Interrupts:
-    """Decides what Ctrl-C means: a question on a terminal, the end of the job elsewhere."""
+    """Handles Ctrl-C: asks on a terminal, cancels the job otherwise."""
 
     def __init__(self, client: Client, job: JobRecord) -> None:
         self._client, self._job = client, job
@@ -71,7 +71,7 @@ class _Interrupts:
         self._asked_at = -TWICE_S
 
     def detach(self) -> bool:
-        """True when the command should leave and the job go on."""
+        """Return whether the command should exit and the job go on."""
         if self._cancelled:
             print(f"left; job {self._job.number} is being cancelled", file=sys.stderr)
             return True

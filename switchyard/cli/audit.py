@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _change(entry: Row) -> str:
-    """Each value that changed, as ``name: before -> after``."""
+    """Format each changed value as ``name: before -> after``."""
     before, after = entry.get("before") or {}, entry.get("after") or {}
     names = dict.fromkeys([*before, *after])
     return "; ".join(f"{name}: {_value(before, name)} -> {_value(after, name)}" for name in names)

@@ -1,11 +1,11 @@
-"""Keeps what other people wrote from steering the reader's terminal."""
+"""Removes terminal control sequences from texts of other people."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# Operating system commands and their like (titles, clipboard, links) with all they carry; CSI; any other escape.
+# Operating system commands and similar sequences (titles, clipboard, links) with their content; CSI; other escapes.
 _ESCAPES: Final = re.compile(
     r"(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|(?=\x1b)|$)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -17,18 +17,18 @@ _LONGEST_ESCAPE: Final = 4096
 
 
 def line(text: object) -> str:
-    """One line without escape sequences, control characters and marks that turn the direction of writing."""
+    """Return one line without escape sequences, control characters and bidirectional marks."""
     bare = _CONTROLS.sub("", _ESCAPES.sub("", str(text)))
     return re.sub(r"[\t\r\n\u2028\u2029]+", " ", bare)
 
 
 def lines(text: str) -> str:
-    """The same for a text of several lines: its line breaks, returns and tabs stay."""
+    """Do the same for a text of several lines; its line breaks, returns and tabs stay."""
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def escaped(found: object, indent: int | None = None) -> str:
-    """``found`` as JSON in which every control character and mark of direction is written as an escape."""
+    """Return ``found`` as JSON in which every control character and bidirectional mark is escaped."""
     import json
 
     text = json.dumps(found, indent=indent, ensure_ascii=False)
@@ -36,7 +36,7 @@ def escaped(found: object, indent: int | None = None) -> str:
 
 
 class CleanStream:
-    """Cleans a text that arrives in pieces; an escape sequence cut by a piece's end waits for its rest."""
+    """Cleans a text that arrives in pieces; an escape sequence cut by a piece's end is kept for the next piece."""
 
     def __init__(self) -> None:
         self._rest = ""

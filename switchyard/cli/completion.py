@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def words() -> dict[str, list[str]]:
-    """The options of every verb."""
+    """Return the options of every verb."""
     from switchyard.cli.main import parser_of
 
     return {name: sorted({o for a in parser_of(name)._actions for o in a.option_strings}) for name in SUMMARY}

@@ -1,4 +1,4 @@
-"""``yard consolidate``: which running stages could move so that one that waits fits; follows such an advice."""
+"""``yard consolidate``: shows which running stages could move so that a waiting one fits; follows such advice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _moves(one: Mapping[str, Any]) -> str:
-    """``#7/train moves from a to b``."""
+    """Format the moves: ``#7/train moves from a to b``."""
     return clean.line(
         ", ".join(f"{m['stage']} moves from {' '.join(m['nodes'])} to {' '.join(m['to'])}" for m in one["moves"])
     )

@@ -1,4 +1,4 @@
-"""``yard cordon``: takes a device out of service: what holds it goes on, nothing new gets it."""
+"""``yard cordon``: takes a device out of service; stages that hold it go on."""
 
 from __future__ import annotations
 

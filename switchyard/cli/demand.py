@@ -1,4 +1,4 @@
-"""Builds a job from a command line: a job file, or a command after ``--``, and the options that change it."""
+"""Builds a job from a command line: a job file, or a command after ``--``, and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "beg
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Adds what ``submit`` and ``run`` share."""
+    """Add the options that ``submit`` and ``run`` share."""
     parser.add_argument("file", nargs="?", help="a job file in YAML or JSON; - reads standard input")
     job = parser.add_argument_group("the job")
     job.add_argument("--name", help="its name; for a command, the default is the name of the program")
@@ -70,13 +70,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _nodes(text: str) -> int | dict[str, int]:
-    """Reads a number of nodes, or a range of them."""
+    """Parse a number of nodes, or a range."""
     least, dash, most = text.partition("-")
     return {"min": int(least), "max": int(most)} if dash else int(least)
 
 
 def spec_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The job that the command line describes, with ``workdir`` where a folder is to be sent. Raises SpecError."""
+    """Return the job of the command line, with ``workdir`` if a folder is to be sent. Raises SpecError."""
     from switchyard import jobfile
 
     if bool(args.file) == bool(args.command):
@@ -107,7 +107,7 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
     elif args.workdir:
         spec["workdir"] = args.workdir
         spec.pop("bundle", None)
-    elif args.command and (named := speaks_of(args.command, Path.cwd())):
+    elif args.command and (named := uses_file_of(args.command, Path.cwd())):
         spec["workdir"] = "."
         if not args.quiet:
             print(
@@ -118,7 +118,7 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def pack(spec: dict[str, Any], *, quiet: bool = False) -> Bundle | None:
-    """The packed ``workdir`` of ``spec``, which is taken out of it; says what was left out."""
+    """Pack the ``workdir`` of ``spec`` and remove the key from it; print what was left out."""
     folder = spec.pop("workdir", None)
     if not folder:
         return None
@@ -135,9 +135,9 @@ ASK_KEYS = ("kind", "vendor", "model", "count", "milli", "memory", "partition", 
 
 
 def devices(text: str) -> dict[str, Any]:
-    """An ask from its short form: ``gpu:2``, ``H100:8``, ``npu:0.5``, ``vendor=huawei,kind=npu,memory=16GiB``.
+    """Parse the short form of an ask: ``gpu:2``, ``H100:8``, ``npu:0.5``, ``vendor=huawei,kind=npu,memory=16GiB``.
 
-    A word with a digit or a capital letter names a model, any other a kind. A share below one becomes ``milli``.
+    A word with a digit or a capital letter is a model, any other a kind. A share below one becomes ``milli``.
     """
     ask: dict[str, Any] = {}
     for at, part in enumerate(text.split(",")):
@@ -156,8 +156,8 @@ def devices(text: str) -> dict[str, Any]:
     return ask
 
 
-def speaks_of(command: Sequence[str], folder: Path) -> str | None:
-    """The first word of ``command`` that is a file or folder below ``folder``, or a module that lies there."""
+def uses_file_of(command: Sequence[str], folder: Path) -> str | None:
+    """Return the first word of ``command`` that is a file or folder below ``folder``, or a module in it."""
     for at, word in enumerate(command):
         name = word.partition("=")[2] if word.startswith("--") and "=" in word else word
         if not name or name.startswith(("-", "/", "~", "..")) or name == ".":

@@ -36,18 +36,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def place(device: Row) -> tuple[str, bool, str, int]:
-    """The order of devices: by node (n2 before n10), accelerators before CPUs, by index."""
+    """Return the sort key of devices: by node (n2 before n10), accelerators before CPUs, by index."""
     kind = str(device.get("kind"))
     return units.natural(str(device.get("node"))), kind == "cpu", kind, int(device.get("index") or 0)
 
 
 def _free(device: Row) -> bool:
-    """Whether a stage could still claim a share of it."""
+    """Whether a share of it can still be claimed."""
     return (device.get("claimed_milli") or 0) < (device.get("capacity_milli") or 0) and device.get("health") in USABLE
 
 
 def sample(device: Row, key: str) -> float | None:
-    """One value of the newest sample; ``None`` where the vendor does not give it, which is not zero."""
+    """Return one value of the newest sample; ``None`` if the vendor does not report it, which is not zero."""
     found = (device.get("sample") or {}).get(key)
     return float(found) if isinstance(found, int | float) else None
 
@@ -58,7 +58,7 @@ def memory(device: Row) -> str:
 
 
 def jobs(device: Row) -> str:
-    """The stages that hold a share of it."""
+    """Return the stages that hold a share of it."""
     names = (f"{c['job']}/{c['stage']}" if c.get("job") else "(not yours to see)" for c in device.get("claims") or [])
     return " ".join(dict.fromkeys(names))
 

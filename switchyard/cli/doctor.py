@@ -1,4 +1,4 @@
-"""``yard doctor``: tells what is wrong between this command, the control plane, and what it stands on."""
+"""``yard doctor``: checks the connection to the control plane, and its installation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exits with 0 where all works, 1 where something does not, and as ever where the control plane cannot be asked."""
+    """Exit with 0 if all checks succeed, 1 if one fails, and as usual if the control plane cannot be reached."""
     found: list[dict[str, Any]] = []
     status = exits.OK
     try:

@@ -1,4 +1,4 @@
-"""``yard drain``: lets a node finish what runs there and gives it nothing new."""
+"""``yard drain``: drains a node: running stages finish, nothing new is placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for the end of jobs, tells it in a sentence and finds the exit code."""
+"""Waits for the end of jobs, prints a sentence about it and returns the exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def wait(client: Client, jobs: Sequence[int | str], *, timeout_s: float | None, tell: bool, quiet: bool = False) -> int:
-    """The exit code of the first job, in the order given, that did not complete; else 0."""
+    """Return the exit code of the first job, in the order given, that did not complete; else 0."""
     begun, code = time.monotonic(), exits.OK
     for job in jobs:
         left_s = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - begun))
@@ -30,7 +30,7 @@ def wait(client: Client, jobs: Sequence[int | str], *, timeout_s: float | None, 
 
 
 def code_of(client: Client, record: JobRecord) -> int:
-    """The exit code of a job that has ended; asks for its attempts only where a signal may have ended it."""
+    """Return the exit code of an ended job; reads its attempts only if a signal may have ended it."""
     code = exits.of_job(record)
     if record.state != "FAILED" or code != exits.FAILURE:
         return code
@@ -41,7 +41,7 @@ def code_of(client: Client, record: JobRecord) -> int:
 
 
 def sentence(record: JobRecord) -> str:
-    """How it ended: ``job 12 FAILED after 3m12s: stage train EXIT_CODE, exit code 3``."""
+    """Describe its end: ``job 12 FAILED after 3m12s: stage train EXIT_CODE, exit code 3``."""
     took = units.span(units.since(record.get("submitted_at"), record.get("ended_at")))
     text = f"job {record.number} {output.paint(record.state, sys.stderr)} after {took}"
     bad = next((s for s in record.stages if s.get("state") in ("FAILED", "CANCELLED")), None)

@@ -1,4 +1,4 @@
-"""``yard events``: lists what happened to a job."""
+"""``yard events``: lists the events of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``yard exec``: runs a command inside a running job, with its input and output here."""
+"""``yard exec``: runs a command inside a running job, with local input and output."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _type(inside: Entry) -> None:
 
 
 def _show(inside: Entry) -> None:
-    """Shows what the command says. Ctrl-C, where the terminal does not pass it on itself, is the command's."""
+    """Show the command's output. Ctrl-C is sent to the command if the terminal does not do so itself."""
     heard: queue.Queue[tuple[int, bytes] | BaseException | None] = queue.Queue(maxsize=16)
 
     def listen() -> None:
@@ -103,7 +103,8 @@ def _write(stream: int, content: bytes) -> None:
 
 
 def _follow_size(inside: Entry) -> None:
-    """Tells how large the terminal is whenever that changes, from a thread of its own: a signal comes at any moment."""
+    """Send the size of the terminal whenever it changes, from a thread of its own, because a signal comes at any
+    moment."""
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
     signal.signal(signal.SIGWINCH, lambda *_: changes.put(None))
 
@@ -118,13 +119,13 @@ def _follow_size(inside: Entry) -> None:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Have this terminal pass on every key as it is; as it was before afterwards."""
+    """Set this terminal to raw mode, and restore it afterwards."""
     import termios
     import tty
 
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
-    # What was typed ahead is the command's too.
+    # Typed-ahead input is for the command too.
     tty.setraw(keyboard, termios.TCSADRAIN)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The exit codes of ``yard``, and which of them a job or an error means."""
+"""The exit codes of ``yard``, and those of jobs and errors."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _BY_STATUS: Final = {
 
 
 def of_problem(status: int, code: str = "") -> int:
-    """The exit code for a refusal with this HTTP status and problem code."""
+    """Return the exit code for a refusal with this HTTP status and problem code."""
     if code == "key_reused":
         return CONFLICT
     return _BY_STATUS.get(status, FAILURE)
 
 
 def of_job(job: Mapping[str, Any], attempts: Iterable[Mapping[str, Any]] = ()) -> int:
-    """The code for a job that has ended: that of the stage that failed first, 128 + N where signal N ended it."""
+    """Return the exit code of an ended job: that of the stage that failed first, 128 + N if signal N ended it."""
     if job["state"] == "COMPLETED":
         return OK
     if job["state"] == "CANCELLED":

@@ -1,4 +1,4 @@
-"""``yard fuse``: how the mass-loss fuse stands, and its release."""
+"""``yard fuse``: shows the mass-loss fuse, or releases it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``yard hold``: keeps jobs from starting."""
+"""``yard hold``: holds jobs, so that they do not start."""
 
 from __future__ import annotations
 

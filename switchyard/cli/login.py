@@ -1,4 +1,4 @@
-"""``yard login``: signs in at a control plane by a code that a person confirms there, and remembers the token."""
+"""``yard login``: signs in at a control plane by a code that a person confirms there, and stores the token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from switchyard.client import Client
 
-# Whatever a server says, it is asked no more often than this, and not for longer than that.
+# Bounds of the polling interval and duration, whatever the server says.
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 1.0, 60.0
 LONGEST_WAIT_S = 1800.0
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(path: Path, url: str, token: str, profile: str, project: str) -> None:
-    """Puts an address into the configuration file; what else it holds stays."""
+    """Write an address to the configuration file; its other content stays."""
     table, profiles = kept(path)
     entry = {"url": url, "token": token} | ({"project": project} if project else {})
     if profile:
@@ -72,7 +72,7 @@ def write(path: Path, url: str, token: str, profile: str, project: str) -> None:
 
 
 def kept(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the configuration file holds: its own entries, and its profiles."""
+    """Return the content of the configuration file: its own entries, and its profiles."""
     import tomllib
 
     table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -80,7 +80,7 @@ def kept(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def replace(path: Path, table: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]]) -> None:
-    """Puts a new configuration file into the place of the old one, in one step, readable by its owner only."""
+    """Replace the configuration file atomically, readable by its owner only."""
     lines = [f"{key} = {_quoted(value)}" for key, value in table.items() if isinstance(value, str)]
     for name, own in profiles.items():
         lines += ["", f"[profiles.{_quoted(name)}]", *(f"{key} = {_quoted(value)}" for key, value in own.items())]
@@ -94,8 +94,10 @@ def replace(path: Path, table: Mapping[str, Any], profiles: Mapping[str, Mapping
 
 
 def by_code(client: Client, scopes: list[str], days: int) -> str:
-    """Shows a code, and waits until somebody confirmed it in a browser; returns the token. Raises ApiProblem for a
-    refusal, and WaitTimeout where nobody answered."""
+    """Show a code, and wait until somebody confirmed it in a browser; return the token.
+
+    Raises ApiProblem for a refusal, and WaitTimeout if nobody confirmed.
+    """
     import socket
     import time
 

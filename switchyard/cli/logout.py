@@ -1,4 +1,4 @@
-"""``yard logout``: takes the remembered token back at its control plane, and forgets it."""
+"""``yard logout``: revokes the stored token at its control plane, and removes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 client.wire.call("DELETE", "/tokens/current")
             except ApiProblem as problem:
-                if problem.status != 401:  # who is refused already has nothing to take back
+                if problem.status != 401:  # a refused token need not be revoked
                     raise
     del entry["token"]
     replace(path, table, profiles)

@@ -1,4 +1,4 @@
-"""``yard logs``: shows what a job printed."""
+"""``yard logs``: shows the output of a job."""
 
 from __future__ import annotations
 

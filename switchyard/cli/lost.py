@@ -1,4 +1,4 @@
-"""``yard lost``: confirms that a node which is LOST is gone, so that what ran there can go on elsewhere."""
+"""``yard lost``: confirms that a LOST node is gone, so that its stages can be requeued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the command line, finds the verb, turns what it raises into one sentence and an exit code."""
+"""Parses the command line, runs the verb, and turns exceptions into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Does what ``argv`` says and returns the exit code; never raises for what a user can cause."""
+    """Run the command line and return the exit code; never raises for errors that a user can cause."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(given)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe (head, less) has seen enough.
+        # The reader of the pipe (head, less) has exited.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 - every error ends in one sentence and a code
@@ -75,7 +75,7 @@ def _dispatch(given: list[str]) -> int:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one verb, with the options that all verbs take."""
+    """Return the parser of one verb, with the options that all verbs have."""
     verb = load(name)
     parser = _Parser(
         prog=f"yard {name}",
@@ -93,7 +93,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in the house's words, and what may have been meant."""
+    """Reports errors in the same form as other errors, with suggestions."""
 
     def error(self, message: str) -> Never:
         hint = f"`{self.prog} --help` shows how to write it"
@@ -106,12 +106,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _usage(message: str, hint: str = "") -> SystemExit:
-    _say(message, "usage", hint)
+    _print_error(message, "usage", hint)
     return SystemExit(exits.USAGE)
 
 
 def _split(given: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """The options before the verb, the verb, and what follows it."""
+    """Split the arguments into options before the verb, the verb, and the rest."""
     at = 0
     while at < len(given):
         if not given[at].startswith("-"):
@@ -141,7 +141,7 @@ def _explain(error: Exception) -> int:
     from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 
     if isinstance(error, ApiProblem):
-        _say_problem(error)
+        _print_problem(error)
         return exits.of_problem(error.status, error.code)
     code, word = exits.FAILURE, "failed"
     if isinstance(error, Unreachable):
@@ -153,27 +153,27 @@ def _explain(error: Exception) -> int:
     elif isinstance(error, ConfigError):
         code, word = exits.USAGE, "config"
     elif isinstance(error, ModuleNotFoundError) and error.name in ("httpx", "rich", "websockets", "yaml"):
-        _say(f"the package {error.name} is not installed", "missing_package", f"pip install {error.name}")
+        _print_error(f"the package {error.name} is not installed", "missing_package", f"pip install {error.name}")
         return exits.FAILURE
     elif not isinstance(error, SwitchyardError):
         if os.environ.get("YARD_TRACEBACK"):
             raise error
-        _say(f"{type(error).__name__}: {error}", "internal", "this is a bug; set YARD_TRACEBACK=1 to see where")
+        _print_error(f"{type(error).__name__}: {error}", "internal", "this is a bug; set YARD_TRACEBACK=1 to see where")
         return exits.FAILURE
-    _say(str(error), word)
+    _print_error(str(error), word)
     return code
 
 
-def _say_problem(problem: ApiProblem) -> None:
+def _print_problem(problem: ApiProblem) -> None:
     hint = problem.hint
     if problem.status == 401 and not hint:
         hint = "`yard login` stores a token; YARD_TOKEN gives one for this shell"
     more = [f"  {e.get('pointer') or '/'}: {e.get('detail') or e.get('code') or ''}" for e in problem.errors]
-    _say(str(problem), problem.code, hint, problem.trace_id, more)
+    _print_error(str(problem), problem.code, hint, problem.trace_id, more)
 
 
-def _say(message: str, code: str, hint: str = "", trace: str = "", more: Sequence[str] = ()) -> None:
-    """One error on standard error: ``error: sentence (code)``, then what may help."""
+def _print_error(message: str, code: str, hint: str = "", trace: str = "", more: Sequence[str] = ()) -> None:
+    """Print one error on standard error: ``error: sentence (code)``, then hints."""
     lines = [f"error: {clean.line(message)} ({clean.line(code)})", *(clean.line(text) for text in more)]
     lines += [f"  hint: {clean.line(hint)}"] if hint else []
     lines += [f"  trace: {clean.line(trace)}"] if trace else []

@@ -1,4 +1,4 @@
-"""``yard maintenance``: when nodes do not serve: lists windows, plans one, calls one off."""
+"""``yard maintenance``: lists, plans and cancels maintenance windows of nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def moment(text: str) -> datetime:
-    """A date and time; without a zone it is this computer's. Raises ``ArgumentTypeError``."""
+    """Parse a date and time; without a zone it is this computer's. Raises ``ArgumentTypeError``."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             output.one(args, window, lambda: [f"window {window.get('id')} is cancelled"], name=window.get("id"))
         elif planned:
             found = _plan(args, client)
-            output.one(args, found, lambda: _met(found), name=found["window"]["id"])
+            output.one(args, found, lambda: _lines(found), name=found["window"]["id"])
         else:
             output.many(args, client.maintenance.list(everything=args.all), COLUMNS, name=lambda row: row["id"])
     return exits.OK
@@ -75,8 +75,8 @@ def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
     )
 
 
-def _met(found: dict[str, Any]) -> Iterable[str]:
-    """The window, and each stage that may run into it."""
+def _lines(found: dict[str, Any]) -> Iterable[str]:
+    """Return the window, and each stage that may run into it."""
     window = found["window"]
     planned = f"window {window['id']} is planned" if window["id"] else "nothing was planned"
     yield f"{planned}: {_of(window)} from {window['starts_at']} to {window['ends_at']}"

@@ -1,4 +1,4 @@
-"""``yard nodes``: lists nodes, and decides about parts that one of them has set aside."""
+"""``yard nodes``: lists nodes, and decides about their quarantined parts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def quarantine(args: argparse.Namespace) -> int:
-    """Lists what a node has set aside, or decides about one part of it, which the beginning of its name tells."""
+    """List the quarantined parts of a node, or decide about one of them, given by a prefix of its name."""
     node, *decision = args.words
     if len(decision) not in (0, 2) or (decision and decision[0] not in ("release", "discard")):
         raise SwitchyardError("say: yard nodes quarantine NODE, then nothing, or release PART, or discard PART")
@@ -63,7 +63,7 @@ def quarantine(args: argparse.Namespace) -> int:
 
 
 def aside(node: Row) -> list[Row]:
-    """The parts that the agent of a node could not take over."""
+    """Return the parts that the agent of a node could not adopt."""
     return list((node.get("conditions") or {}).get("aside") or [])
 
 
@@ -77,7 +77,7 @@ ASIDE = (
 
 
 def devices(node: Row) -> str:
-    """What a node has, in short: ``8 gpu NVIDIA H100 80GB HBM3, 2 cpu``; the models of CPUs are left out."""
+    """Summarise the devices of a node: ``8 gpu NVIDIA H100 80GB HBM3, 2 cpu``; the models of CPUs are left out."""
     found = node.get("devices") or []
     counted = Counter((d.get("kind"), d.get("model") if d.get("kind") != "cpu" else "") for d in found)
     ordered = sorted(counted.items(), key=lambda item: (item[0][0] == "cpu", str(item[0])))
@@ -85,7 +85,7 @@ def devices(node: Row) -> str:
 
 
 def held(node: Row) -> str:
-    """The share of its accelerators that is claimed; of its CPU where it has no other device."""
+    """Return the share of its accelerators that is claimed; of its CPU if it has no other device."""
     found = node.get("devices") or []
     chosen = [d for d in found if d.get("kind") != "cpu"] or found
     capacity = sum(d.get("capacity_milli") or 0 for d in chosen)

@@ -1,6 +1,6 @@
 """Prints lists and objects: a table for people, stable text for programs.
 
-On a terminal a list is a table, cut to its width, with coloured states. Through a pipe it is one row a line with tabs
+On a terminal a list is a table, cut to its width, with coloured states. In a pipe it is one row per line with tabs
 between the cells, nothing cut or coloured, and ``-`` for an empty cell. ``json`` is the JSON of the REST interface,
 unchanged.
 """
@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``of`` gives the text of a row. A ``wide`` one is shown with ``-o wide`` only."""
+    """One column: ``of`` returns the text of a row. A ``wide`` one is shown with ``-o wide`` only."""
 
     title: str
     of: Callable[[Row], object]
@@ -56,7 +56,7 @@ class Column:
 
 
 def options(parser: argparse.ArgumentParser, *, formats: Sequence[str] = FORMATS) -> None:
-    """Adds ``-o`` and its like to a verb."""
+    """Add ``-o`` and related options to a verb."""
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", choices=formats, metavar="FORMAT", help=f"one of {', '.join(formats)}")
     group.add_argument("--json", action="store_const", const="json", dest="output", help="the same as -o json")
@@ -71,7 +71,7 @@ def coloured(stream: Any = None) -> bool:
 
 
 def paint(state: str, stream: Any = None) -> str:
-    """A state in its colour, where ``stream`` (standard output unless told) takes colours."""
+    """Return a state in its colour, if ``stream`` (default: standard output) accepts colours."""
     code = COLOURS.get(state)
     return f"\x1b[{code}m{state}\x1b[0m" if code and coloured(stream) else clean.line(state)
 
@@ -79,7 +79,7 @@ def paint(state: str, stream: Any = None) -> str:
 def many(
     args: argparse.Namespace, rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], object]
 ) -> int:
-    """Prints a list in the format that was asked for; returns how many rows it had. ``-o name`` prints ``name``."""
+    """Print a list in the requested format; return its number of rows. ``-o name`` prints ``name``."""
     style = args.output or ("table" if sys.stdout.isatty() else "plain")
     if style == "jsonl":
         count = 0
@@ -103,7 +103,7 @@ def many(
 
 
 def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]], name: object = "") -> None:
-    """Prints one object: as JSON or YAML, or as the lines that ``text`` gives."""
+    """Print one object: as JSON or YAML, or as the lines that ``text`` returns."""
     style = args.output or "table"
     if style in ("json", "jsonl"):
         print(clean.escaped(thing, indent=2 if style == "json" else None))
@@ -117,7 +117,7 @@ def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]],
 
 
 def _plain(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool) -> None:
-    """One row a line, its cells apart by tabs: no cell holds one."""
+    """Print one row per line, cells separated by tabs, which no cell contains."""
     if headers:
         print("\t".join(column.title for column in columns))
     for row in rows:
@@ -181,6 +181,6 @@ def _yaml(found: Any) -> str:
     import yaml
 
     plain = json.loads(json.dumps(found))
-    # Letters of every script stay readable, unless characters are among them that could steer a terminal.
+    # Letters of every script stay readable, unless there are characters that could control a terminal.
     readable = clean.escaped(plain) == json.dumps(plain, ensure_ascii=False)
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=readable))

@@ -1,4 +1,5 @@
-"""Draws the answer to "why" as text: the primary reason, the others, the nodes left after each filter, what is next."""
+"""Formats the answer to "why" as text: the primary reason, the others, the nodes left after each filter, the
+forecast."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ LABEL = 10
 
 
 def stage(found: Mapping[str, Any]) -> Iterator[str]:
-    """The panel of one stage, whatever its state."""
+    """Yield the panel of one stage, whatever its state."""
     state = str(found.get("state", ""))
     yield f"{clean.line(found.get('name', '?'))}  {output.paint(state)}{_since(found)}"
     if found.get("asks"):
@@ -29,7 +30,7 @@ def stage(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def waiting(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines about a stage that waits."""
+    """Yield the lines about a waiting stage."""
     reasons = [r for r in found.get("reasons") or [] if isinstance(r, Mapping)]
     primary = found.get("reason") or (reasons[0] if reasons else None)
     if primary is None:
@@ -51,8 +52,8 @@ def waiting(found: Mapping[str, Any]) -> Iterator[str]:
         yield row("Looked at", f"{units.span(units.since(found['evaluated_at']))} ago")
 
 
-def otherwise(found: Mapping[str, Any]) -> Iterator[str]:
-    """The changes with which the stage would start: tried by the server, least first."""
+def counterfactuals(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the changes with which the stage would start, verified by the server, smallest first."""
     for answer in found.get("answers") or []:
         text = ", ".join(str(change.get("text", "")) for change in answer.get("changes") or [])
         preempts, instead = answer.get("preempts") or [], answer.get("instead_of") or []
@@ -64,7 +65,7 @@ def otherwise(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _next(found: Mapping[str, Any]) -> str:
-    """The predicted start as a range with its basis; never a guess where there is none."""
+    """Return the predicted start as a range with its basis, or that there is no prediction."""
     expected = found.get("expected_start")
     if not expected:
         return "start unknown"
@@ -80,7 +81,7 @@ def _next(found: Mapping[str, Any]) -> str:
 
 
 def runs(lasts: Mapping[str, Any]) -> str:
-    """How long a stage will probably run, and how often that was right."""
+    """Return the predicted run time of a stage, and how often such predictions held."""
     basis = str(lasts.get("basis") or "")
     if lasts.get("p50") is None:
         return basis or "unknown"
@@ -89,7 +90,7 @@ def runs(lasts: Mapping[str, Any]) -> str:
 
 
 def _held(said: Mapping[str, Any], what: str) -> str:
-    """How many of such ranges held in this pool."""
+    """Return how many of such ranges held in this pool."""
     return f"; {said.get('held')} of {said['seen']} such {what} held" if said.get("seen") else ""
 
 
@@ -98,14 +99,14 @@ def _acts(acts: object) -> str:
 
 
 def fault(found: Mapping[str, Any]) -> str:
-    """What ended a stage: its cause, its exit code, and the detail that was recorded."""
+    """Return the end of a stage: its cause, its exit code, and the recorded detail."""
     detail, code = str(found.get("detail") or ""), found.get("exit_code")
     words = [str(found.get("cause") or ""), f"exit code {code}" if code and str(code) not in detail else "", detail]
     return ", ".join(word for word in words if word)
 
 
 def _since(found: Mapping[str, Any]) -> str:
-    """For how long it is in its state; of one that has ended, how long it took from its first start."""
+    """Return how long it has been in its state; for an ended one, how long it took from its first start."""
     ended = found.get("ended_at")
     begun = found.get("started_at") if ended else found.get("state_at")
     passed = units.span(units.since(begun, ended))
@@ -113,5 +114,5 @@ def _since(found: Mapping[str, Any]) -> str:
 
 
 def row(label: str, text: object) -> str:
-    """One line of a panel."""
+    """Return one line of a panel."""
     return f"  {label:<{LABEL}}{clean.line(text)}"

@@ -1,4 +1,4 @@
-"""Writes the output of several streams to one terminal, line by line readable and safe."""
+"""Writes the output of several streams to one terminal, by whole lines and without control sequences."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Printer:
     """Writes chunks: ``out`` to standard output, ``err`` to standard error.
 
-    With ``prefixed`` every line begins with its stage and, above rank 0, its rank. Escape sequences are taken out
-    unless ``raw``. When another stream begins while a line is open, that line is ended first.
+    With ``prefixed`` every line begins with its stage and, above rank 0, its rank. Escape sequences are removed unless
+    ``raw``. If another stream begins while a line is open, that line is ended first.
     """
 
     def __init__(self, *, prefixed: bool, raw: bool) -> None:

@@ -66,14 +66,14 @@ def _once(args: argparse.Namespace, client: Client) -> None:
 
 
 def _none(args: argparse.Namespace) -> str:
-    """Says that the list is empty, and how it would be longer."""
+    """Return that the list is empty, and which options would list more."""
     wider = [] if args.all or args.state else ["-a shows ended ones"]
     wider += ["-u all shows everybody's"] if args.user == "me" else []
     return "no such jobs" + (f"; {', '.join(wider)}" if wider else "")
 
 
 def _first(limit: int, rows: Iterable[Row]) -> Iterable[Row]:
-    """The first ``limit`` rows; says so on standard error when there are more."""
+    """Yield the first ``limit`` rows; tell on standard error if there are more."""
     for at, row in enumerate(rows):
         if at >= limit:
             print(f"the newest {limit} are shown; -n shows more", file=sys.stderr)
@@ -92,12 +92,12 @@ def _state(text: str) -> list[str]:
 
 
 def _time(job: Row) -> str:
-    """How long it has run, or has waited."""
+    """Return how long it has run, or has waited."""
     return units.span(units.since(job.get("started_at") or job.get("submitted_at"), job.get("ended_at")))
 
 
 def _where(job: Row) -> str:
-    """Why it waits, where it runs, or what ended it."""
+    """Return why it waits, where it runs, or how it ended."""
     stages: list[dict[str, Any]] = job.get("stages") or []
     if job["state"] in ("PENDING", "HELD"):
         return units.reason(job.get("reason"))

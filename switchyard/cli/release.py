@@ -1,4 +1,4 @@
-"""``yard release``: lets held jobs start."""
+"""``yard release``: releases held jobs."""
 
 from __future__ import annotations
 

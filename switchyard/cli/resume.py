@@ -1,4 +1,4 @@
-"""``yard resume``: gives a drained node work again."""
+"""``yard resume``: returns a drained node to service."""
 
 from __future__ import annotations
 

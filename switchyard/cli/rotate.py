@@ -1,4 +1,4 @@
-"""``yard rotate``: has a node's agent get a new credential through its own link."""
+"""``yard rotate``: gives a node's agent a new credential through its link."""
 
 from __future__ import annotations
 

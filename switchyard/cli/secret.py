@@ -1,4 +1,4 @@
-"""``yard secret``: the secrets of a project: sets one, lists their names, deletes one. No value is ever an argument."""
+"""``yard secret``: sets, lists and deletes secrets of a project. A value is never an argument."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _value(args: argparse.Namespace) -> str:
-    """The value, from a file, from standard input, or typed where nobody sees it."""
+    """Return the value, from a file, from standard input, or typed without echo."""
     try:
         if args.file is not None:
             with args.file.open("rb") as file:
@@ -82,7 +82,7 @@ def _value(args: argparse.Namespace) -> str:
 
 
 def _default(client: Client) -> str:
-    """The project that jobs of this user go to where they name none."""
+    """Return the default project of this user's jobs."""
     who = client.whoami()
     if name := who.get("default_project"):
         return str(name)

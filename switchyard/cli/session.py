@@ -1,4 +1,4 @@
-"""Opens the client that a command line asks for."""
+"""Opens the client for a command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def connect(args: argparse.Namespace) -> Client:
-    """The client for ``--url``, ``--token`` and ``--profile``, or for what the environment and the files say."""
+    """Return the client for ``--url``, ``--token`` and ``--profile``, or for the environment and configuration
+    files."""
     from switchyard.client import Client
 
     return Client.from_env(args.url, args.token, profile=args.profile)

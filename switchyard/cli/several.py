@@ -1,4 +1,4 @@
-"""Does one thing to several jobs and tells each outcome; one refusal does not keep the others from being done."""
+"""Applies an action to several jobs and prints each outcome; a refusal does not stop the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def each(jobs: Sequence[str], act: Callable[[str], JobRecord]) -> int:
-    """Calls ``act`` for each job; returns the code of the first refusal, or 0."""
+    """Call ``act`` for each job; return the code of the first refusal, or 0."""
     code = exits.OK
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""``yard show``: tells all that is known about a job."""
+"""``yard show``: shows all about a job."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _work(stage: dict[str, Any]) -> Iterator[str]:
 
 
 def _gets(attempts: list[dict[str, Any]]) -> Iterator[str]:
-    """What the parts that run were given since they started, and what of it, or of their start, could not be."""
+    """Yield the changed resources of running parts, and settings that could not be applied."""
     for attempt in attempts:
         for part in (attempt.get("parts") or []) if not attempt.get("ended_at") else []:
             where = f"rank {part.get('rank')} on {part.get('node')}"

@@ -9,7 +9,8 @@ _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(text: str) -> float:
-    """``90``, ``90s``, ``30m``, ``1h30m`` or ``2d`` in seconds; raises ``ArgumentTypeError`` for anything else."""
+    """Parse ``90``, ``90s``, ``30m``, ``1h30m`` or ``2d`` into seconds; raises ``ArgumentTypeError`` for anything
+    else."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def preview(found: dict[str, Any]) -> Iterator[str]:
-    """A dry run as text: the verdict, each stage with its place or its reasons, and who would have to make room."""
+    """Yield a dry run as text: the verdict, each stage with its placement or its reasons, and stages that would be
+    stopped."""
     if found.get("verdict"):
         yield VERDICTS.get(found["verdict"], clean.line(found["verdict"]))
     for fault in found.get("refused") or []:
@@ -91,7 +92,7 @@ def preview(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _memory(advice: dict[str, Any]) -> str:
-    """What past runs say of the memory that is asked."""
+    """Return the advice on memory from past runs."""
     sizes = {name: units.size(advice.get(f"{name}_bytes")) for name in ("asked", "largest", "suggested")}
     if advice.get("verdict") == "tight":
         said = f"{sizes['asked']} may not do; stages like it needed {sizes['largest']}: ask {sizes['suggested']}"

@@ -1,4 +1,4 @@
-"""``yard survivors``: what runs on nodes and a restored record does not know: lists, stops, and has it forgotten."""
+"""``yard survivors``: lists, stops and forgets parts on nodes that a restored database does not know."""
 
 from __future__ import annotations
 

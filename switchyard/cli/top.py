@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def look(client: Client, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The devices to show, in the order of their nodes."""
+    """Return the devices to show, in the order of their nodes."""
     return sorted(client.devices(kind=args.kind, node=args.node), key=devices.place)
 
 
@@ -70,7 +70,7 @@ def _live(client: Client, args: argparse.Namespace) -> int:
                 try:
                     found, seen_at = look(client, args), time.monotonic()
                 except Unreachable:
-                    continue  # the screen says how old it is
+                    continue  # the screen tells its age
     except KeyboardInterrupt:
         return exits.OK
 
@@ -91,13 +91,13 @@ def _screen(
 
 
 def _kinds(found: list[dict[str, Any]]) -> str:
-    """``24 gpu, 3 cpu``: devices of different kinds are never one number."""
+    """Count devices by kind, ``24 gpu, 3 cpu``; devices of different kinds are never added up."""
     counts = Counter(str(device.get("kind")) for device in found)
     return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda item: (item[0] == "cpu", item[0])))
 
 
 def _rows(found: list[dict[str, Any]], past: dict[str, deque[float | None]]) -> RenderableType:
-    """One line per device with its past; for as many as the screen can hold."""
+    """Render one line per device with its history, as many as fit on the screen."""
     from rich.table import Table
     from rich.text import Text
 
@@ -128,7 +128,8 @@ def _rows(found: list[dict[str, Any]], past: dict[str, deque[float | None]]) -> 
 
 
 def _dense(found: list[dict[str, Any]]) -> RenderableType:
-    """One block per device, one line per node: the height is its load, ``x`` is not usable, ``·`` has no sample."""
+    """Render one block per device, one line per node: the height is its load, ``x`` is not usable, ``·`` has no
+    sample."""
     from rich.text import Text
 
     nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -150,10 +151,10 @@ def _dense(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def block(share: float | None) -> str:
-    """One character for a share of 0 to 1."""
+    """Return one character for a share of 0 to 1."""
     return "·" if share is None else BLOCKS[max(1, min(8, round(share * 8)))]
 
 
 def spark(past: deque[float | None]) -> str:
-    """A short history as blocks, oldest first."""
+    """Return a short history as blocks, oldest first."""
     return "".join(block(share) for share in past)

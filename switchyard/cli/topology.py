@@ -1,4 +1,4 @@
-"""``yard topology``: draws which devices and nodes stand near each other."""
+"""``yard topology``: draws the topology of nodes and their devices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def drawing(nodes: Iterable[Row]) -> Iterator[str]:
-    """The lines of a tree: domains, their nodes, and of each node its link groups and NUMA nodes."""
+    """Yield the lines of a tree: domains, their nodes, and the link groups and NUMA nodes of each node."""
     ordered = sorted(nodes, key=lambda node: (units.natural(node["domain"]), units.natural(node["node"])))
     for domain, members in itertools.groupby(ordered, key=lambda node: str(node["domain"])):
         here = list(members)
@@ -55,7 +55,7 @@ def drawing(nodes: Iterable[Row]) -> Iterator[str]:
 
 
 def head(node: Row) -> str:
-    """The name of a node, what its link carries, and how loaded it is."""
+    """Return the name of a node, the bandwidth of its link, and its load."""
     gbps = node.get("gbps")
     how = "measured" if node.get("is_measured") else "declared"
     link = f"  {gbps:.4g} Gbit/s ({how})" if gbps else ""
@@ -63,7 +63,7 @@ def head(node: Row) -> str:
 
 
 def inside(node: Row) -> Iterator[str]:
-    """Its link groups and its NUMA nodes, each with its devices."""
+    """Yield its link groups and its NUMA nodes, each with its devices."""
     for group in node.get("groups") or []:
         gbps = f", {group['gbps']:.4g} GB/s" if group.get("gbps") else ""
         yield f"group {group['number']} ({'+'.join(group['types'])}{gbps}): {' '.join(group['devices'])}"

@@ -1,4 +1,4 @@
-"""``yard uncordon``: puts a cordoned device back in service."""
+"""``yard uncordon``: returns a cordoned device to service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes times, spans, sizes and asks the way people read them."""
+"""Formats times, spans, sizes and asks for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def parse_time(text: object) -> datetime | None:
-    """An aware time from RFC 3339 text; ``None`` for anything else."""
+    """Parse RFC 3339 text to an aware time; ``None`` for anything else."""
     if not isinstance(text, str):
         return None
     try:
@@ -20,7 +20,7 @@ def parse_time(text: object) -> datetime | None:
 
 
 def span(seconds: float | None) -> str:
-    """``45s``, ``12m``, ``3h05m``, ``2d04h``; empty for none."""
+    """Format seconds: ``45s``, ``12m``, ``3h05m``, ``2d04h``; empty for none."""
     if seconds is None:
         return ""
     s = max(0, int(seconds))
@@ -34,7 +34,7 @@ def span(seconds: float | None) -> str:
 
 
 def since(begin: object, end: object = None, now: datetime | None = None) -> float | None:
-    """Seconds from ``begin`` to ``end``, or until now."""
+    """Return seconds from ``begin`` to ``end``, or until now."""
     started = parse_time(begin)
     if started is None:
         return None
@@ -43,7 +43,7 @@ def since(begin: object, end: object = None, now: datetime | None = None) -> flo
 
 
 def clock(text: object, utc: bool = False) -> str:
-    """A time of day in the reader's zone, with the date unless it is today's."""
+    """Format a time of day in the reader's zone, with the date unless it is today."""
     moment = parse_time(text)
     if moment is None:
         return ""
@@ -53,7 +53,7 @@ def clock(text: object, utc: bool = False) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes in binary units: ``80 GiB``; empty for none."""
+    """Format bytes in binary units: ``80 GiB``; empty for none."""
     if count is None:
         return ""
     for unit in ("B", "KiB", "MiB"):
@@ -64,7 +64,7 @@ def size(count: float | None) -> str:
 
 
 def natural(name: str) -> str:
-    """A text whose plain order is the natural one of names: before each number stands how many digits it has."""
+    """Return a sort key for natural order: each number is preceded by its number of digits."""
     return re.sub("[0-9]+", lambda found: f"{len(found[0].lstrip('0')):03}{found[0].lstrip('0')}", name) + f" {name}"
 
 
@@ -73,21 +73,21 @@ def percent(share: float | None) -> str:
 
 
 def share(milli: int | None, capacity: int | None) -> str:
-    """A claim on a device, in whole devices or cores: ``0.25/1``."""
+    """Format a claim on a device in whole devices or cores: ``0.25/1``."""
     if milli is None or not capacity:
         return ""
     return f"{milli / 1000:g}/{capacity / 1000:g}"
 
 
 def reason(found: object) -> str:
-    """The sentence of a reason, whether it came as text or as an object."""
+    """Return the sentence of a reason, whether it came as text or as an object."""
     if isinstance(found, Mapping):
         return str(found.get("text") or found.get("code") or "")
     return str(found or "")
 
 
 def placed(stage: Mapping[str, Any]) -> str:
-    """Where a stage runs: ``g07 gpu0,gpu1`` for each rank, a partition as ``g07 gpu2 1g.10gb@3``."""
+    """Format where a stage runs: ``g07 gpu0,gpu1`` for each rank, a partition as ``g07 gpu2 1g.10gb@3``."""
     parts = []
     for part in stage.get("placed") or []:
         devices = [d for d in part.get("devices") or [] if d.get("kind") != "cpu"] or part.get("devices") or []
@@ -97,7 +97,7 @@ def placed(stage: Mapping[str, Any]) -> str:
 
 
 def _partition(device: Mapping[str, Any]) -> str:
-    """The partition that is held of a device and its first slot, where it is one."""
+    """Return the held partition of a device and its first slot, if it is one."""
     profile, slot = device.get("partition"), device.get("slot")
     if not profile:
         return ""

@@ -1,4 +1,4 @@
-"""Lists the verbs: the one table that help, completion, the documentation's test and the dispatcher read."""
+"""The table of verbs, for help, completion, the dispatcher and the test of the documentation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SUMMARY: Final = {name: text for group in VERBS.values() for name, text in group
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: ``options`` fills its parser, ``run`` does it and returns the exit code."""
+    """One verb: ``options`` fills its parser, ``run`` runs it and returns the exit code."""
 
     name: str
     summary: str
@@ -71,7 +71,7 @@ class Verb:
 
 
 def load(name: str) -> Verb:
-    """The verb in ``switchyard/cli/<name>.py``."""
+    """Load the verb in ``switchyard/cli/<name>.py``."""
     module: Any = import_module(f"switchyard.cli.{name}")
     return Verb(
         name,

@@ -1,4 +1,4 @@
-"""``yard version``: tells the versions of client and control plane."""
+"""``yard version``: shows the versions of client and control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``yard why``: tells why a job waits, or why it runs where it does."""
+"""``yard why``: shows why a job waits, or why it runs where it does."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
     for stage in chosen:
         yield ""
         yield from panel.stage(stage)
-        yield from panel.otherwise(tried.get(str(stage.get("name")), {}))
+        yield from panel.counterfactuals(tried.get(str(stage.get("name")), {}))
 
 
 def _tried(client: Client, args: argparse.Namespace) -> dict[str, Any]:
-    """What would let its stages start, by stage; nothing where the server does not know such answers."""
+    """Return the counterfactuals by stage; empty if the server does not support them."""
     try:
         found = client.jobs.counterfactuals(args.job)
     except ApiProblem:

@@ -197,9 +197,9 @@ def test_a_ticket_dies_with_the_key_after_next(monkeypatch: pytest.MonkeyPatch) 
     assert not keys.rotate()
     monkeypatch.setattr("agents.storage.peers.KEY_LIFE_S", 0.0)
     assert keys.rotate()
-    assert keys.opens(word, EMPTY)
+    assert keys.accepts(word, EMPTY)
     assert keys.rotate()
-    assert not keys.opens(word, EMPTY)
+    assert not keys.accepts(word, EMPTY)
 
 
 @given(st.lists(st.integers(1, 4_000), min_size=1, max_size=60), st.integers(500, 5_000))

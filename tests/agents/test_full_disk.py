@@ -14,7 +14,7 @@ import pytest
 
 from agents.isolation.prctl import CHILD_SUBREAPER, prctl
 from agents.supervisor import life, procfs
-from agents.supervisor.record import claim, read_whole, stop_told, tell_stop, write_whole
+from agents.supervisor.record import claim, read_whole, stop_order, tell_stop, write_whole
 
 
 def run_a_life(folder: Path, during: Callable[[], None] = lambda: None, **told: object) -> dict[str, object]:
@@ -67,7 +67,7 @@ def test_a_stop_is_told_on_a_disk_that_is_full(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space"):
             write_whole(str(folder / "any.json"), {"is": "x" * 5000})
         tell_stop(str(folder), 0.1, "CANCELLED", save=False)
-        assert stop_told(str(folder)) == {"grace_s": 0.1, "why": "CANCELLED", "save": False}
+        assert stop_order(str(folder)) == {"grace_s": 0.1, "why": "CANCELLED", "save": False}
         while (folder / "exit.json.draft").exists() is False and not (folder / "exit.json").exists():
             time.sleep(0.01)
         (disk / "filler").unlink()

@@ -42,7 +42,7 @@ def claim(profile: str, start: int, **changes: object) -> DeviceClaim:
 
 def given(instances: Instances, profile: str, start: int) -> Partition:
     asked: PartSpec = spec([claim(profile, start)])
-    (held,) = instances.given(asked).devices
+    (held,) = instances.with_instances(asked).devices
     assert held.partition is not None
     return held.partition
 

@@ -135,7 +135,7 @@ def test_who_speaks_no_tls_or_says_nothing_holds_up_nobody(
 
 
 def test_certificates_are_new_each_time_and_whole(tmp_path: Path) -> None:
-    made = [certificate.made() for _ in range(20)]
+    made = [certificate.generate() for _ in range(20)]
     assert len({each for pair in made for each in pair}) == 40
     for der, _ in made:
         pem = ssl.DER_cert_to_PEM_cert(der)
@@ -162,7 +162,7 @@ def test_the_curve_is_p256() -> None:
 
 
 def test_openssl_agrees_that_it_signed_itself(tmp_path: Path) -> None:
-    (tmp_path / "c.pem").write_text(ssl.DER_cert_to_PEM_cert(certificate.made()[0]))
+    (tmp_path / "c.pem").write_text(ssl.DER_cert_to_PEM_cert(certificate.generate()[0]))
     asked = ["openssl", "verify", "-check_ss_sig", "-CAfile", str(tmp_path / "c.pem"), str(tmp_path / "c.pem")]
     try:
         told = subprocess.run(asked, capture_output=True, text=True, check=False)

@@ -149,13 +149,13 @@ def test_how_long_large_transfers_took_is_told_once(
     cluster.node("holder").fetch(wanted)
     small = cluster.node("small")
     small.fetch(wanted)
-    assert small.told() == [], "a short transfer says nothing of bandwidth"
+    assert small.take_transfers() == [], "a short transfer says nothing of bandwidth"
     monkeypatch.setattr(fetch, "TELLING_BYTES", 1 << 20)
     asking = cluster.node("asking")
     asking.fetch(wanted)
-    (one,) = asking.told()
+    (one,) = asking.take_transfers()
     assert (one.size_bytes, one.took_s > 0) == (len(CONTENT), True)
-    assert asking.told() == []
+    assert asking.take_transfers() == []
 
 
 def test_a_peer_that_lies_or_is_gone_is_passed_over(cluster: Cluster, tmp_path: Path) -> None:

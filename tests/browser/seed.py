@@ -491,7 +491,7 @@ def _decided(yard: Yard) -> None:
         rows = recorder.flush()
     Pool.objects.update(shadow_profile="fifo")
     for row in rows:
-        shadow.think_beside(row.pk)
+        shadow.evaluate_shadows(row.pk)
     Pool.objects.exclude(name="default").update(shadow_profile="")
 
 

@@ -184,14 +184,14 @@ def test_a_shadow_profile_thinks_beside_and_decides_nothing(town: Town, recorder
     town.job(name="wide", devices={"kind": "gpu", "count": 2}, time_limit="2h")
     town.job(name="late", devices={"kind": "gpu"}, time_limit="1h")
     (row,) = decide(town, recorder)
-    assert shadow.think_beside(row.pk) is None  # no pool has one
+    assert shadow.evaluate_shadows(row.pk) is None  # no pool has one
     town.pool.shadow_profile = "fifo"
     town.pool.save()
     before = Decision.objects.count()
-    found = shadow.think_beside(row.pk)
+    found = shadow.evaluate_shadows(row.pk)
     assert isinstance(found, Shadow)
     assert (found.profile, Decision.objects.count()) == ("fifo", before)
-    assert shadow.think_beside(row.pk) is None  # once only
+    assert shadow.evaluate_shadows(row.pk) is None  # once only
     shown = town.owner.read("/decisions")["results"][0]["shadow"]
     assert (shown["profile"], shown["differs"]) == ("fifo", found.differs)
 

@@ -48,7 +48,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_all_is_well_where_scheduler_and_worker_have_just_looked(town: Town, workers: None) -> None:
     watch.claim("watch", 0)
-    task_records.went_well("scheduling.cycle", 0.012)
+    task_records.record_success("scheduling.cycle", 0.012)
     watch.claim("housekeeping", 0)
     town.machine()
     assert [one for one in said(town).values() if not one["ok"]] == []
@@ -109,19 +109,19 @@ def test_a_queue_that_nobody_takes_is_told(town: Town, workers: None) -> None:
 
 
 def test_a_task_that_fails_is_told_until_it_ends_well(town: Town, workers: None) -> None:
-    task_records.failed("maintenance.invariants", OSError("<no> room"))
+    task_records.record_failure("maintenance.invariants", OSError("<no> room"))
     assert said(town)["tasks"]["says"] == "maintenance.invariants fails: OSError: <no> room"
     (task,) = town.staff.read("/health")["tasks"]
     assert (task["ok"], task["failures"], task["done_at"]) == (False, 1, None)
     page = browser(town.staff).get("/health", headers={"Accept-Language": "zh-hans"}).content.decode()
     assert "OSError: &lt;no&gt; room" in page
     assert "此后未成功" in page
-    task_records.went_well("maintenance.invariants", 0.5)
+    task_records.record_success("maintenance.invariants", 0.5)
     assert said(town)["tasks"]["ok"]
     assert town.staff.read("/health")["tasks"][0]["failures"] == 1
 
 
 def test_others_see_what_works_and_no_more(town: Town, workers: None) -> None:
-    task_records.failed("fleet.watch", ValueError("a secret of the installation"))
+    task_records.record_failure("fleet.watch", ValueError("a secret of the installation"))
     page = browser(town.owner).get("/health").content.decode()
     assert "a secret" not in page

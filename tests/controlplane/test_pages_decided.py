@@ -41,7 +41,7 @@ def decided(town: Town, settings: Any, tmp_path: Path) -> Decision:
     (row,) = recorder.flush()
     town.pool.shadow_profile = "fifo"
     town.pool.save()
-    shadow.think_beside(row.pk)
+    shadow.evaluate_shadows(row.pk)
     return row
 
 

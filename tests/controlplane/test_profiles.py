@@ -223,7 +223,7 @@ def test_the_log_holds_what_decided_and_decides_the_same_again(town: Town, setti
     assert replay(record).same, "without the row"
     body = town.staff.read(f"/decisions/{row.pk}")
     assert body["specs"] == {"mine@1": LIFO}
-    outcome = shadow.think_beside(row.pk)
+    outcome = shadow.evaluate_shadows(row.pk)
     assert outcome is not None
     assert outcome.by_pool["default"]["profile"] == "hybrid"
     assert set(outcome.by_pool["default"]) >= {"differs", "only_active", "only_other", "elsewhere", "spared", "evicted"}
@@ -238,7 +238,7 @@ def test_a_shadow_that_is_gone_is_an_alarm_and_the_others_think_on(town: Town, s
     recorder = Recorder()
     recorder.note(town.cycle(), 0.01, clock())
     (row,) = recorder.flush()
-    outcome = shadow.think_beside(row.pk)
+    outcome = shadow.evaluate_shadows(row.pk)
     assert outcome is not None
     assert list(outcome.by_pool) == ["lab"]
     alarm = Alarm.objects.get(kind=alarms.SHADOW)

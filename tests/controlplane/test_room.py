@@ -38,7 +38,7 @@ def test_below_the_floor_uploads_and_logs_are_refused_and_jobs_go_on(town: Town,
     agent = town.machine()
     job = town.running(agent)
     settings.MIN_FREE_BYTES = 2**60
-    watch.look_at_disk()
+    watch.check_disk()
     assert Alarm.objects.get(kind="disk").subject == "control plane"
     assert "nearly full" in str(town.staff.read("/overview")["attention"])
     assert code(town.owner.post("/bundles", gzip.compress(b"x"), kind="application/gzip")) == (507, "storage_full")
@@ -59,7 +59,7 @@ def test_below_the_floor_uploads_and_logs_are_refused_and_jobs_go_on(town: Town,
     assert town.owner.read(f"/jobs/{job.number}")["state"] == "COMPLETED"
     assert town.owner.read(f"/jobs/{more.number}")["state"] in ("PENDING", "RUNNING")
     settings.MIN_FREE_BYTES = 0
-    watch.look_at_disk()
+    watch.check_disk()
     assert not Alarm.objects.filter(kind="disk").exists()
     assert sent() == 200
 

@@ -89,7 +89,7 @@ def test_a_change_is_told_by_what_differs(town: Town) -> None:
     one.look()
     other.look()
     assert other.since(first)[-1].gone == ["b"]
-    assert [len(Shared.of(maker.source, town.mate.user).told(first))] == [3], "one who asks once has them from Redis"
+    assert [len(Shared.of(maker.source, town.mate.user).poll(first))] == [3], "one who asks once has them from Redis"
 
 
 def test_nothing_new_is_no_new_snapshot(town: Town) -> None:
@@ -173,4 +173,4 @@ def test_without_redis_each_makes_its_own(town: Town, settings: Any, monkeypatch
     one = Shared.of(maker.source, town.owner.user)
     first = one.now().cursor
     maker.parts["a"] = "2"
-    assert shown(one.told(first)) == [("delta", {"a": 2})]
+    assert shown(one.poll(first)) == [("delta", {"a": 2})]

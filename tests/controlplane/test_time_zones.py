@@ -78,7 +78,7 @@ def test_moments_and_bars_are_told_in_the_zone_of_the_reader() -> None:
     with timezone.override(zoneinfo.ZoneInfo("Asia/Shanghai")):
         assert ">07-02 06:30 CST</time>" in when(AT)
         told = {"ended_at": None, "overdue_since_at": AT.isoformat(), "expected_end_at": None}
-        bars = gantt.rest({"from": AT.isoformat(), "tip": "a"}, told, AT, AT)
+        bars = gantt.bars_of({"from": AT.isoformat(), "tip": "a"}, told, AT, AT)
         assert bars[1]["tip"] == "a · overdue since 07-02 06:30 CST"
     assert ">07-01 22:30 UTC</time>" in when(AT)
 

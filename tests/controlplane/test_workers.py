@@ -86,9 +86,9 @@ def test_failures_are_counted_and_the_last_one_is_told(db: None, monkeypatch: py
     monkeypatch.setattr(task_records, "ILL_S", 0.0)
     for name in ("_well_at", "_ill_at", "_ill"):
         monkeypatch.setattr(task_records, name, {})
-    task_records.went_well("fleet.watch", 0.25)
+    task_records.record_success("fleet.watch", 0.25)
     for error in (ValueError("one\nline"), RuntimeError("x" * 1000)):
-        task_records.failed("fleet.watch", error)
+        task_records.record_failure("fleet.watch", error)
     record = TaskRecord.objects.get()
     assert (record.failures, record.took_s) == (2, 0.25)
     assert record.done_at is not None

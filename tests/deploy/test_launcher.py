@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local import launcher
 from deploy.local.home import Home
-from deploy.local.launcher import Interrupted, Stack, heed_signals, uninterrupted
+from deploy.local.launcher import Interrupted, Stack, interrupt_on_signals, uninterrupted
 from deploy.local.options import Options
 from deploy.local.service import ROOT
 
@@ -39,7 +39,7 @@ def test_a_keeper_that_just_began_is_ended_too(
         return began[-1]
 
     real = subprocess.Popen
-    heed_signals()
+    interrupt_on_signals()
     monkeypatch.setattr(launcher.subprocess, "Popen", begin)
     with pytest.raises(Interrupted), Stack(Home(tmp_path / "home"), Options(port=1, simulate="", fresh=False)):
         pytest.fail("it must not be entered")
@@ -57,14 +57,14 @@ def test_a_signal_is_heard_at_the_end_of_what_it_may_not_interrupt() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             done.append("all of it")
 
-    heed_signals()
+    interrupt_on_signals()
     with pytest.raises(Interrupted):
         signalled()
     assert done == ["all of it"]
 
 
 def test_a_quiet_block_leaves_the_handlers_as_they_were() -> None:
-    heed_signals()
+    interrupt_on_signals()
     before = [signal.getsignal(number) for number in launcher.STOP_SIGNALS]
     with uninterrupted():
         pass

@@ -122,8 +122,8 @@ def test_how_busy_it_is_comes_to_the_engine_in_steps(client: Client, yard: Yard)
 
 def test_it_is_looked_at_every_fifteen_seconds_however_often_it_is_told(client: Client, yard: Yard) -> None:
     agent = yard.agent("a", cpu("a"), gpu("a"))
-    assert loads.weigh(agent.node)
-    assert not loads.weigh(agent.node)
+    assert loads.update_load(agent.node)
+    assert not loads.update_load(agent.node)
     told(client, agent, 1.0)
     assert seen("a")["gpu0"].busy == 1.0
 

@@ -81,7 +81,7 @@ def test_the_loop_goes_on_to_tell_until_all_are_told(crowded: Yard, monkeypatch:
         if not armed:
             break
         armed.clear()
-        loop.tell()
+        loop.explain()
     assert all(stage(job).reasons for job in jobs[1:])
     assert not armed
 

@@ -27,7 +27,7 @@ from scheduler.core.model.types import Estimate
 from scheduler.core.planning import aside, engine
 from scheduler.core.planning.cycle import Cycle, run
 from scheduler.decisions import canonical
-from scheduler.decisions.replay import told
+from scheduler.decisions.replay import with_waits_of
 
 GIB = 2**30
 
@@ -163,7 +163,7 @@ class Yard:
         self.check_feed(now)
         anew = engine.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
         if done.partial:
-            anew = told(anew, done.plan)
+            anew = with_waits_of(anew, done.plan)
         assert canonical.digest(anew) == canonical.digest(done.plan)
         return done
 

@@ -56,7 +56,7 @@ ALLOWED = {
     "agents/devices/vendors/amd.py": (8, LIBRARY),
     "agents/devices/vendors/ascend.py": (7, LIBRARY),
     "agents/devices/vendors/command.py": (2, OPERATOR),
-    "agents/devices/vendors/cpu.py": (12, KERNEL),
+    "agents/devices/vendors/cpu.py": (11, KERNEL),
     "agents/devices/vendors/enflame.py": (1, LIBRARY),
     "agents/devices/vendors/gaudi.py": (1, LIBRARY),
     "agents/devices/vendors/intel.py": (7, LIBRARY),

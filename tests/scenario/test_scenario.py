@@ -29,8 +29,8 @@ def with_(**more: Any) -> dict[str, Any]:
 
 def test_every_world_is_lived_and_the_same_scenario_gives_the_same_bytes() -> None:
     heard: list[tuple[int, int]] = []
-    first = report.live(build(SMALL), lambda number, done, total, cell: heard.append((number, done)))
-    again = report.live(build(SMALL))
+    first = report.simulate(build(SMALL), lambda number, done, total, cell: heard.append((number, done)))
+    again = report.simulate(build(SMALL))
     assert json.dumps(first, sort_keys=True) == json.dumps(again, sort_keys=True)
     assert [(c["profile"], c["load"], c["seed"]) for c in first["cells"]] == [
         (p, load, seed) for load in (1.0, 2.0) for p in ("hybrid", "fifo") for seed in (0, 1)
@@ -40,7 +40,7 @@ def test_every_world_is_lived_and_the_same_scenario_gives_the_same_bytes() -> No
 
 
 def test_what_is_shown_of_a_world_is_true() -> None:
-    found = report.live(build({"trace": {"text": CSV}, "world": {"nodes": "1x8"}, "profiles": ["fifo"]}))
+    found = report.simulate(build({"trace": {"text": CSV}, "world": {"nodes": "1x8"}, "profiles": ["fifo"]}))
     (cell,) = found["cells"]
     assert cell["figures"]["completed"] == 3
     assert cell["figures"]["utilisation"] == pytest.approx(1.0)

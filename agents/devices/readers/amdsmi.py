@@ -1,8 +1,8 @@
-"""Asks AMD's GPUs through ``libamd_smi``, else through its elder ``librocm_smi64``. Only a reader's process does.
+"""Reads AMD GPUs through ``libamd_smi``, else through the older ``librocm_smi64``. Only for a reader's process.
 
-Signatures: amdsmi.h of ROCm 6.0 to 7.0 and rocm_smi.h. Structures of these libraries change with nearly every release,
-so functions are used that answer plain numbers; of the few others only what stands first in them, which has stayed, is
-read, from a buffer that is larger than any of them. What a card or a driver does not tell is None.
+Signatures: amdsmi.h of ROCm 6.0 to 7.0 and rocm_smi.h. The structures of these libraries change with nearly every
+release, so functions that return plain numbers are used. Of the few structures only the first fields, which are stable,
+are read, from a buffer that is larger than any of them. Unreported values are None.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _before: dict[int, tuple[int, int]] = {}
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are and do, ``sample`` -> the same."""
+    """``look`` and ``sample`` both return all values of the cards."""
     return cards_or_why("AMD's management library", _cards)
 
 
@@ -53,7 +53,8 @@ def _cards() -> list[dict[str, Any]]:
 
 
 def _start() -> Read:
-    """How cards are read here. Raises Absent or LibraryBroken: what the newer library says, where both do not work."""
+    """Return the function that reads cards here. Raises Absent or LibraryBroken, with the newer library's error if
+    neither works."""
     why: Absent | LibraryBroken = Absent()
     try:
         return _newer()
@@ -86,7 +87,7 @@ def _elder() -> Read:
 
 
 def _number(library: SharedObject, name: str, *arguments: Any) -> int | None:
-    """What a function writes that answers one whole number of 64 bits."""
+    """Return the result of a function with one 64-bit number."""
     told = c_uint64()
     if not library.call(name, *arguments, ctypes.byref(told)) or told.value == _NOT_TOLD:
         return None
@@ -94,7 +95,7 @@ def _number(library: SharedObject, name: str, *arguments: Any) -> int | None:
 
 
 def _first(library: SharedObject, name: str, kind: type[Any], count: int, *arguments: Any) -> list[int] | None:
-    """The first numbers of a structure of which only these are known to stay."""
+    """Return the first numbers of a structure, the only stable ones."""
     room = ctypes.create_string_buffer(_LARGE)
     if not library.call(name, *arguments, room):
         return None
@@ -102,7 +103,7 @@ def _first(library: SharedObject, name: str, kind: type[Any], count: int, *argum
 
 
 def _words(library: SharedObject, name: str, *arguments: Any, size: type[Any] = c_uint32) -> str:
-    """What a function writes that answers a text, in its first line."""
+    """Return the text result of a function, its first line."""
     room = (c_char * 256)()
     return text(room.raw) if library.call(name, *arguments, room, size(256)) else ""
 
@@ -116,7 +117,7 @@ def _degrees(library: SharedObject, name: str, per_degree: int, card: Any) -> fl
 
 
 def _energy(library: SharedObject, name: str, index: int, card: Any) -> dict[str, Any]:
-    """The counter in joules, and the watts since the question before."""
+    """Return the counter in joules, and the mean watts since the previous read."""
     count, step, at = c_uint64(), c_float(), c_uint64()
     if not library.call(name, card, ctypes.byref(count), ctypes.byref(step), ctypes.byref(at)):
         return {}
@@ -125,12 +126,12 @@ def _energy(library: SharedObject, name: str, index: int, card: Any) -> dict[str
     microjoules = int(count.value * step.value)
     now = (microjoules, time.monotonic_ns() // 1000)
     before, _before[index] = _before.get(index), now
-    # No card draws nothing: a counter that stands still is not counting.
+    # No card draws zero: a counter that does not grow does not work.
     return {"energy_j": microjoules / 1e6, "power_w": rate(before, now) or None}
 
 
 def _place(told: int | None) -> str | None:
-    """A PCI address from domain, bus, device and function in one number."""
+    """Return a PCI address from domain, bus, device and function in one number."""
     if told is None:
         return None
     return f"{told >> 32 & 0xFFFFFFFF:04x}:{told >> 8 & 0xFF:02x}:{told >> 3 & 0x1F:02x}.{told & 7}"

@@ -1,7 +1,7 @@
-"""Asks Huawei's Ascend chips through DCMI. Only a reader's process does: a call may hang.
+"""Reads Huawei's Ascend chips through DCMI. Only for a reader's process: a call may hang.
 
-Layouts: dcmi_interface_api.h of the Ascend driver (2021; its later versions append functions and keep these). What a
-chip or a driver does not tell is None.
+Layouts: dcmi_interface_api.h of the Ascend driver (2021; later versions append functions and keep these). Unreported
+values are None.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _places: list[tuple[int, int]] = []
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the chips are and do, ``sample`` -> the same."""
+    """``look`` and ``sample`` both return all values of the chips."""
     return cards_or_why("DCMI", _cards)
 
 
@@ -88,7 +88,7 @@ def _start() -> SharedObject:
 
 
 def _chips(library: SharedObject) -> Iterator[tuple[int, int]]:
-    """Card and chip of everything that is a chip: a board tells its controller too."""
+    """Yield card and chip numbers of everything that is a chip: a board lists its controller too."""
     count, cards = c_int(), (c_int * _MOST_CARDS)()
     library.start("dcmi_get_card_list", ctypes.byref(count), cards, c_int(_MOST_CARDS))
     for card in cards[: max(0, min(count.value, _MOST_CARDS))]:
@@ -102,13 +102,14 @@ def _chips(library: SharedObject) -> Iterator[tuple[int, int]]:
 
 
 def _whole(library: SharedObject, name: str, kind: type[Any], *arguments: Any) -> int | None:
-    """What a function writes that answers one number."""
+    """Return the result of a function with one number."""
     told = kind()
     return int(told.value) if library.call(name, *arguments, ctypes.byref(told)) else None
 
 
 def _filled(library: SharedObject, name: str, kind: type[Any], *arguments: Any) -> Any:
-    """The structure that a function fills, read from a larger buffer: a newer driver may append to it."""
+    """Return the structure that a function fills, read from a larger buffer, because a newer driver may append to
+    it."""
     room = ctypes.create_string_buffer(_LARGE)
     return kind.from_buffer_copy(room, 0) if library.call(name, *arguments, room) else None
 
@@ -123,7 +124,7 @@ def _card(library: SharedObject, card: int, chip: int) -> dict[str, Any]:
     place = _filled(library, "dcmi_get_device_pcie_info_v2", _Place, *where)
     version = (c_char * 256)()
     has_version = library.call("dcmi_get_driver_version", version, c_uint(256))
-    # Tenths of a watt.
+    # In tenths of a watt.
     power = _whole(library, "dcmi_get_device_power_info", c_int, *where)
     pci = (
         None if place is None else f"{place.domain & 0xFFFF:04x}:{place.bus:02x}:{place.device:02x}.{place.function:x}"
@@ -145,7 +146,7 @@ def _card(library: SharedObject, card: int, chip: int) -> dict[str, Any]:
 
 
 def _memory(library: SharedObject, where: tuple[c_int, c_int]) -> dict[str, Any]:
-    """Size and use of the HBM, else of the chip's DDR, and the errors in it."""
+    """Return size and use of the HBM, else of the chip's DDR, and its errors."""
     hbm = _filled(library, "dcmi_get_device_hbm_info", _Hbm, *where)
     has_hbm = hbm is not None and hbm.size > 0
     errors = _filled(library, "dcmi_get_device_ecc_info", _Errors, *where, c_int(_HBM if has_hbm else _DDR))
@@ -161,8 +162,8 @@ def _memory(library: SharedObject, where: tuple[c_int, c_int]) -> dict[str, Any]
 
 
 def _unit(size: int) -> int:
-    """Bytes in the unit of a size. It is MB by the reference and was KB in older drivers; no chip has so much or so
-    little that they could be mistaken for each other."""
+    """Return the unit of a size in bytes. The reference says MB, older drivers used KB; no chip has a size that fits
+    both."""
     return 1 << 20 if size < 1 << 21 else 1 << 10 if size < 1 << 32 else 1
 
 

@@ -1,4 +1,4 @@
-"""The links between AMD GPUs, as the kernel's compute driver shows them below ``/sys/class/kfd``.
+"""The links between AMD GPUs, as the kernel's compute driver lists them below ``/sys/class/kfd``.
 
 Format: Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c and kfd_crat.h (type 11 of a link is XGMI; bandwidths are in
 MB/s).
@@ -14,7 +14,7 @@ _XGMI = 11
 
 
 def links(host: ProbedHost) -> dict[str, tuple[Link, ...]]:
-    """The XGMI links of each GPU, both by PCI address; ``gbps`` is in GB/s."""
+    """Return the XGMI links of each GPU, both by PCI address; ``gbps`` is in GB/s."""
     nodes = {folder.name: folder for folder in (host.root / _NODES).glob("*") if folder.name.isdigit()}
     addresses = {name: _address(_properties(host, f"{_NODES}/{name}/properties")) for name in nodes}
     found: dict[str, tuple[Link, ...]] = {}
@@ -34,13 +34,13 @@ def links(host: ProbedHost) -> dict[str, tuple[Link, ...]]:
 
 
 def _properties(host: ProbedHost, path: str) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Parse lines of a name and a number."""
     pairs = (line.split() for line in host.text(path).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def _address(node: dict[str, int]) -> str | None:
-    """The PCI address of a GPU; None for a node that has no compute units of one."""
+    """Return the PCI address of a GPU; None for a node that has no compute units of one."""
     place = node.get("location_id", 0)
     if not node.get("simd_count") or not place or place > 0xFFFF:
         return None

@@ -1,7 +1,7 @@
-"""Asks Intel's GPUs through Level Zero's system management (Sysman). Only a reader's process does: a call may hang.
+"""Reads Intel's GPUs through Level Zero's system management (Sysman). Only for a reader's process: a call may hang.
 
-Layouts: level-zero, zes_api.h and ze_api.h of version 1.12 (the structures used here are the same since 1.0). What a
-card or a driver does not tell is None; watts and use are told from the second question on, for they are differences.
+Layouts: level-zero, zes_api.h and ze_api.h of version 1.12 (the structures used here are the same since 1.0).
+Unreported values are None; watts and use are reported from the second read on, because they are differences.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _GLOBAL_SENSOR, _GPU_SENSOR = 0, 1
 _GPU_CLOCK = 0
 
 
-class _Told(ctypes.Structure):
-    """What every structure begins with: its type by number, and a pointer to more, of which there is none."""
+class _Header(ctypes.Structure):
+    """The header of every structure: its type, and a pointer to extensions, which is null."""
 
     _fields_ = [("stype", c_uint32), ("next", c_void_p)]
 
 
-class _Core(_Told):
+class _Core(_Header):
     _fields_ = [
         *((name, c_uint32) for name in ("type", "vendor", "device", "flags", "subdevice", "clock")),
         ("most_allocated", c_uint64),
@@ -39,7 +39,7 @@ class _Core(_Told):
     ]
 
 
-class _Device(_Told):
+class _Device(_Header):
     _fields_ = [
         ("core", _Core),
         ("subdevices", c_uint32),
@@ -47,7 +47,7 @@ class _Device(_Told):
     ]
 
 
-class _DeviceState(_Told):
+class _DeviceState(_Header):
     _fields_ = [("reset", c_uint32), ("repaired", c_uint32)]
 
 
@@ -55,7 +55,7 @@ class _Speed(ctypes.Structure):
     _fields_ = [("generation", c_int32), ("width", c_int32), ("bandwidth", c_int64)]
 
 
-class _Pci(_Told):
+class _Pci(_Header):
     _fields_ = [
         *((name, c_uint32) for name in ("domain", "bus", "device", "function")),
         ("most", _Speed),
@@ -63,40 +63,40 @@ class _Pci(_Told):
     ]
 
 
-class _PciState(_Told):
+class _PciState(_Header):
     _fields_ = [*((name, c_uint32) for name in ("status", "quality", "stability")), ("speed", _Speed)]
 
 
-class _Memory(_Told):
+class _Memory(_Header):
     _fields_ = [
         *(("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32), ("location", c_uint32)),
         *(("size", c_uint64), ("bus", c_int32), ("channels", c_int32)),
     ]
 
 
-class _MemoryState(_Told):
+class _MemoryState(_Header):
     _fields_ = [("health", c_uint32), ("free", c_uint64), ("size", c_uint64)]
 
 
-class _Engine(_Told):
+class _Engine(_Header):
     _fields_ = [("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32)]
 
 
-class _Sensor(_Told):
+class _Sensor(_Header):
     _fields_ = [
         *(("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32), ("most", c_double)),
         *((name, c_uint8) for name in ("critical", "threshold1", "threshold2")),
     ]
 
 
-class _Clock(_Told):
+class _Clock(_Header):
     _fields_ = [
         *(("type", c_uint32), ("on_subdevice", c_uint8), ("subdevice", c_uint32), ("controlled", c_uint8)),
         *(("tells_throttling", c_uint8), ("least", c_double), ("most", c_double)),
     ]
 
 
-class _ClockState(_Told):
+class _ClockState(_Header):
     _fields_ = [
         *((name, c_double) for name in ("volts", "wanted", "tdp", "efficient", "actual")),
         ("throttle", c_uint32),
@@ -104,13 +104,13 @@ class _ClockState(_Told):
 
 
 class _Counter(ctypes.Structure):
-    """An energy in microjoules or an active time in microseconds, and when it was read in microseconds."""
+    """An energy in microjoules or an active time in microseconds, and the time of the reading in microseconds."""
 
     _fields_ = [("count", c_uint64), ("at", c_uint64)]
 
 
 # zes_structure_type_t
-_TYPES: dict[type[_Told], int] = {
+_TYPES: dict[type[_Header], int] = {
     _Device: 0x1,
     _Pci: 0x2,
     _Engine: 0x5,
@@ -129,7 +129,7 @@ _before: dict[str, tuple[int, int]] = {}
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are and do, ``sample`` -> the same. Graphics in a CPU are left out."""
+    """``look`` and ``sample`` both return all values of the cards. Integrated graphics are left out."""
     return cards_or_why("Level Zero", _cards)
 
 
@@ -142,7 +142,7 @@ def _cards() -> list[dict[str, Any]]:
 def _start() -> SharedObject:
     global _library
     if _library is None:
-        # They would hide devices, or count tiles for devices.
+        # These would hide devices, or count tiles as devices.
         for name in ("ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY"):
             os.environ.pop(name, None)
         library = SharedObject(NAMES)
@@ -153,8 +153,8 @@ def _start() -> SharedObject:
     return _library
 
 
-def _get(library: SharedObject, name: str, handle: c_void_p, kind: type[_Told]) -> Any:
-    """The structure that a function fills; None where it does not."""
+def _get(library: SharedObject, name: str, handle: c_void_p, kind: type[_Header]) -> Any:
+    """Return the structure that a function fills; None if it fails."""
     told = kind(stype=_TYPES[kind])
     return told if library.call(name, handle, ctypes.byref(told)) else None
 
@@ -187,7 +187,7 @@ def _card(library: SharedObject, index: int, device: c_void_p) -> dict[str, Any]
 
 
 def _memory(library: SharedObject, device: c_void_p) -> dict[str, Any]:
-    """All modules on the card together, and the worst of their healths."""
+    """Return all memory modules of the card together, and the worst of their healths."""
     size, used, health = 0, 0, 0
     for module in library.handles("zesDeviceEnumMemoryModules", device):
         facts = _get(library, "zesMemoryGetProperties", module, _Memory)
@@ -204,7 +204,7 @@ def _energy(library: SharedObject, device: c_void_p, index: int) -> dict[str, An
         return {}
     if not library.call("zesPowerGetEnergyCounter", domain, ctypes.byref(told)):
         return {}
-    # Microjoules by microseconds are watts. No card draws none: a counter that stands still is not counting.
+    # Microjoules per microsecond are watts. No card draws zero: a counter that does not grow does not work.
     return {"power_w": _rate(f"{index} energy", told) or None, "energy_j": told.count / 1e6}
 
 
@@ -215,7 +215,7 @@ def _rate(name: str, told: _Counter) -> float | None:
 
 
 def _utilisation(library: SharedObject, device: c_void_p, index: int) -> float | None:
-    """How much of the time any engine works, the mean of all tiles; else the compute engines alone."""
+    """Return the share of time in which any engine works, the mean of all tiles; else of the compute engines alone."""
     groups = []
     for handle in library.handles("zesDeviceEnumEngineGroups", device):
         facts = _get(library, "zesEngineGetProperties", handle, _Engine)
@@ -249,6 +249,6 @@ def _clock(library: SharedObject, device: c_void_p) -> dict[str, Any]:
         facts = _get(library, "zesFrequencyGetProperties", domain, _Clock)
         state = _get(library, "zesFrequencyGetState", domain, _ClockState)
         if facts is not None and state is not None and facts.type == _GPU_CLOCK and finite(state.actual) is not None:
-            # Below 0 is a clock that is not known.
+            # A negative clock is unknown.
             return {"clock_mhz": state.actual if state.actual >= 0 else None, "throttle": state.throttle}
     return {}

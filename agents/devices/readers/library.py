@@ -1,7 +1,8 @@
-"""A vendor's library behind a pipe, in a process of its own and with a deadline: a wedged driver blocks nobody here.
+"""Runs a vendor's library in a process of its own, behind a pipe and with a deadline, so that a wedged driver blocks
+nobody.
 
 The reader's module has ``answer(question) -> dict``. Question and answer are JSON, a line each. A reader that does not
-answer in time is killed and started anew with the next question; one that a driver holds in the kernel is left to die.
+answer in time is killed and started again with the next question; one that a driver holds in the kernel is abandoned.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class ReaderSilent(Exception):
 
 
 class NothingToTell(ReaderSilent):
-    """There is such a library and it knows of no card: another source may."""
+    """The library exists but knows no card: another source may."""
 
 
 class VendorProcess:
-    """One reader, started with the first question. Used by one thread at a time."""
+    """The process of one reader, started with the first question. Used by one thread at a time."""
 
     def __init__(self, module: str, library: str) -> None:
         self.module = module
@@ -51,7 +52,7 @@ class VendorProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, which may hold handles of the driver."""
+        """Whether its process runs, which may hold handles of the driver."""
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -67,7 +68,7 @@ class VendorProcess:
         )
 
     def ask(self, question: str, deadline_s: float) -> dict[str, Any]:
-        """The reader's answer. Raises ReaderSilent; never blocks longer than the deadline."""
+        """Return the reader's answer. Raises ReaderSilent; never blocks longer than the deadline."""
         if not self.is_running:
             self._process = self._start()
         process = self._process
@@ -99,7 +100,7 @@ class VendorProcess:
         return answer
 
     def close(self) -> None:
-        """End the reader, without waiting for one that the kernel does not let go."""
+        """End the reader, without waiting for one that the kernel does not release."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,7 +1,7 @@
-"""Asks Moore Threads' GPUs through MTML. Only a reader's process does: a call may hang.
+"""Reads Moore Threads' GPUs through MTML. Only for a reader's process: a call may hang.
 
-Signatures: mtml.h of Moore Threads' management library. Of its PCI information only the address, which stands first, is
-read: what follows differs between releases. What a card or a driver does not tell is None.
+Signatures: mtml.h of Moore Threads' management library. Of its PCI information only the address, its first field, is
+read: the rest differs between releases. Unreported values are None.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _LARGE = 4096
 
 _library: SharedObject | None = None
 _driver = ""
-# Of each card its own handle, and those of its graphics core and its memory.
+# For each card its own handle, and those of its graphics core and its memory.
 _cards: list[tuple[c_void_p, c_void_p, c_void_p]] = []
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are and do, ``sample`` -> the same."""
-    return cards_or_why("MTML", _told)
+    """``look`` and ``sample`` both return all values of the cards."""
+    return cards_or_why("MTML", _read_cards)
 
 
-def _told() -> list[dict[str, Any]]:
+def _read_cards() -> list[dict[str, Any]]:
     library = _start()
     return [_card(library, index, *handles) for index, handles in enumerate(_cards)]
 

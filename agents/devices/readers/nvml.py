@@ -1,6 +1,6 @@
-"""Asks NVIDIA's management library through ``pynvml``. Only a reader's process does: any call may hang for ever.
+"""Reads NVIDIA's GPUs through ``pynvml``. Only for a reader's process: any call may hang for ever.
 
-Reference: NVIDIA, "NVML API reference guide". What a card or a driver does not tell is None.
+Reference: NVIDIA, "NVML API reference guide". Unreported values are None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 _MOST_EVENTS = 256
-# "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me"; one that holds a part of an instance only is called "MIG 1c.3g.40gb".
+# "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me"; a device with part of an instance only is called "MIG 1c.3g.40gb".
 _MIG_NAME = re.compile(r"MIG (\S+)$")
 _PART_OF_INSTANCE = re.compile(r"\d+c\.")
 
@@ -21,10 +21,12 @@ _events: Any = None
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are, ``sample`` -> what they do, ``sample all`` -> and what changes seldom. With
-    ``once`` after it, nothing of the driver is held when it is answered: a held handle is in the way of a reset.
+    """``look`` returns all about the cards, ``sample`` the values that change fast, ``sample all`` also those that
+    change rarely. With ``once`` after it no handle of the driver is held afterwards, because a held handle blocks a
+    reset.
 
-    A card that fails is listed with its error. ``xids`` are the faults that the driver told since the last question.
+    A card that fails is listed with its error. ``xids`` are the faults that the driver reported since the last
+    question.
     """
     question, once, _ = question.partition(" once")
     try:
@@ -50,7 +52,7 @@ def answer(question: str) -> dict[str, Any]:
 
 
 def _start(pynvml: Any, *, listens: bool) -> int:
-    """Load the library and, where it ``listens``, ask to be told of faults, once; answers the number of cards."""
+    """Load the library and, if it ``listens``, subscribe to faults, once; return the number of cards."""
     global _started, _events
     if not _started:
         pynvml.nvmlInit()
@@ -63,12 +65,12 @@ def _start(pynvml: Any, *, listens: bool) -> int:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, _events)
             except pynvml.NVMLError:
-                continue  # an old card, a lost one, or a virtual one: it tells no faults
+                continue  # an old card, a lost one, or a virtual one: it reports no faults
     return count
 
 
 def _release(pynvml: Any) -> None:
-    """Close every handle of the driver; the next question opens them anew. Faults are not told meanwhile."""
+    """Close every handle of the driver; the next question opens them again. Faults are not reported meanwhile."""
     global _started, _events
     if _events:
         optional(pynvml, lambda: pynvml.nvmlEventSetFree(_events))
@@ -87,7 +89,7 @@ def _xids(pynvml: Any) -> Iterator[dict[str, Any]]:
 
 
 def _card(pynvml: Any, index: int, read: Callable[[Any, Any], dict[str, Any]], whole: bool) -> dict[str, Any]:
-    """A card; ``mig`` is how it is divided, or None, where the ``whole`` was asked for."""
+    """Read a card; ``mig`` is its partitioning, or None, if the ``whole`` was asked for."""
     card: dict[str, Any] = {"index": index}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -105,8 +107,8 @@ def _card(pynvml: Any, index: int, read: Callable[[Any, Any], dict[str, Any]], w
 
 
 def _mig(pynvml: Any, handle: Any, card: dict[str, Any]) -> dict[str, Any]:
-    """The instances of a card in MIG mode, and how many of each profile an empty one takes. Their processes and their
-    memory are added to the card's, which tells neither unless the asker is root."""
+    """Return the instances of a card in MIG mode, and how many of each profile an empty one takes. Their processes and
+    memory are added to the card's, which reports neither unless the caller is root."""
     made, split = [], 0
     processes = card.get("processes")
     used = None
@@ -136,23 +138,23 @@ def _mig(pynvml: Any, handle: Any, card: dict[str, Any]) -> dict[str, Any]:
 
 
 def instances(pynvml: Any, handle: Any) -> Iterator[Any]:
-    """The MIG devices of a card."""
+    """Yield the MIG devices of a card."""
     for at in range(optional(pynvml, lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, at)
         except pynvml.NVMLError as error:
             if error.value not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
-                raise  # else no instance has this number
+                raise  # otherwise no instance has this number
 
 
 def profile_of(pynvml: Any, part: Any) -> str:
-    """The profile of a MIG device; empty for one that holds a part of an instance only."""
+    """Return the profile of a MIG device; empty for one with part of an instance only."""
     named = _MIG_NAME.search(pynvml.nvmlDeviceGetName(part))
     return "" if named is None or _PART_OF_INSTANCE.match(named[1]) else str(named[1])
 
 
 def placement(pynvml: Any, handle: Any, part: Any) -> Any:
-    """Which slots of the card an instance covers; the driver tells it to root only."""
+    """Return the slots of the card that an instance covers; the driver reports them to root only."""
 
     def ask() -> Any:
         instance = pynvml.nvmlDeviceGetGpuInstanceById(handle, pynvml.nvmlDeviceGetGpuInstanceId(part))
@@ -162,7 +164,7 @@ def placement(pynvml: Any, handle: Any, part: Any) -> Any:
 
 
 def _profiles(pynvml: Any, handle: Any) -> Iterator[tuple[str, int]]:
-    """The profiles that the driver offers for a card, by name, and how many of each an empty one could have."""
+    """Yield the profiles that the driver offers for a card, by name, and how many of each an empty one can have."""
     for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         found = optional(pynvml, partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number))
         if found is not None:
@@ -170,7 +172,7 @@ def _profiles(pynvml: Any, handle: Any) -> Iterator[tuple[str, int]]:
 
 
 def optional(pynvml: Any, call: Callable[[], Any]) -> Any:
-    """What the call answers; None where this card or this driver does not tell. A lost card is no such case."""
+    """Return the result of a call; None if this card or driver does not support it. A lost card still raises."""
     silent = (
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -186,7 +188,7 @@ def optional(pynvml: Any, call: Callable[[], Any]) -> Any:
 
 
 def _ask(pynvml: Any, handle: Any, name: str, *rest: Any) -> Any:
-    """What the library's function of this name answers for a card; see ``optional``. None too where this release of
+    """Return the result of a function of the library for a card (see ``optional``); None also if this release of
     ``pynvml`` has no such function."""
     function = getattr(pynvml, name, None)
     return None if function is None else optional(pynvml, lambda: function(handle, *rest))
@@ -210,7 +212,7 @@ def _look(pynvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _state(pynvml: Any, handle: Any) -> dict[str, Any]:
-    """How a card is: what changes seldom, and each call costs. A card in MIG mode tells it as a whole."""
+    """Read values that change rarely and cost a call each. A card in MIG mode reports them as a whole."""
     ask = partial(_ask, pynvml, handle)
     errors = partial(ask, "nvmlDeviceGetTotalEccErrors")
     corrected, uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
@@ -228,7 +230,7 @@ def _state(pynvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _recovery(pynvml: Any, handle: Any) -> int | None:
-    """The number of what the driver asks to be done to the card (drivers from 565 on)."""
+    """Return the number of the recovery action that the driver requests (drivers from 565 on)."""
     wanted = getattr(pynvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
     values = None if wanted is None else _ask(pynvml, handle, "nvmlDeviceGetFieldValues", [wanted])
     if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
@@ -237,7 +239,7 @@ def _recovery(pynvml: Any, handle: Any) -> int | None:
 
 
 def _nvlinks(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
-    """The active NVLinks: the far end's PCI address and the link's version."""
+    """Return the active NVLinks: the PCI address of the peer and the link's version."""
     found = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         state = optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkState, handle, link))
@@ -251,7 +253,7 @@ def _nvlinks(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
 
 
 def _relate(pynvml: Any, cards: list[dict[str, Any]]) -> None:
-    """Note for each pair of cards how far apart they are on the PCIe tree."""
+    """Store for each pair of cards their distance on the PCIe tree."""
     whole = [card for card in cards if "error" not in card]
     for card in whole:
         card["near"] = {}

@@ -1,6 +1,6 @@
-"""Makes MIG instances through ``pynvml``, and removes them. Only a reader's process does: any call may hang for ever.
+"""Creates and removes MIG instances through ``pynvml``. Only for a reader's process: any call may hang for ever.
 
-Reference: NVIDIA, "NVML API reference guide", multi instance GPU management. All of it is for root.
+Reference: NVIDIA, "NVML API reference guide", multi instance GPU management. All of it requires root.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MOST_PLACEMENTS = 32
 
 
 class InstanceRefused(Exception):
-    """What was asked cannot be; the text is a clause that says why."""
+    """The instance cannot be created; the text is a clause with the reason."""
 
 
 def answer(question: str) -> dict[str, Any]:
     """``make CARD PROFILE START [UUID ...]`` -> ``uuid`` and ``size`` of an instance of this profile that begins there.
 
-    The UUIDs are of instances that may be removed where they are in the way; ``gone`` are those that were. ``error``
-    says in a clause why there is none.
+    The UUIDs are of instances that may be removed if they are in the way; ``gone`` are those that were. ``error`` is a
+    clause with the reason if there is none.
     """
     gone: list[str] = []
     try:
@@ -38,7 +38,7 @@ def answer(question: str) -> dict[str, Any]:
             handle = pynvml.nvmlDeviceGetHandleByUUID(card)
             return {**_make(pynvml, handle, profile, int(start), set(own), gone), "gone": gone}
         finally:
-            # A handle that is held is in the way of a reset, and of whoever changes the mode of a card.
+            # A held handle blocks a reset, and a change of the card's mode.
             pynvml.nvmlShutdown()
     except InstanceRefused as error:
         return {"error": str(error), "gone": gone}
@@ -51,7 +51,7 @@ def _make(pynvml: Any, handle: Any, profile: str, start: int, own: set[str], gon
     place = _place(pynvml, handle, facts.id, start)
     if place is None:
         raise InstanceRefused(f"no {profile} can begin at slot {start}")
-    # What is in the way is looked for anew after each removal: handles may not outlive it.
+    # Blocking instances are listed again after each removal, because handles may not outlive it.
     while (part := _in_the_way(pynvml, handle, place)) is not None:
         uuid = pynvml.nvmlDeviceGetUUID(part)
         if uuid not in own:
@@ -75,7 +75,7 @@ def _make(pynvml: Any, handle: Any, profile: str, start: int, own: set[str], gon
 
 
 def _in_the_way(pynvml: Any, handle: Any, place: Any) -> Any:
-    """An instance that covers a slot of this place."""
+    """Return an instance that covers a slot of this placement."""
     for part in nvml.instances(pynvml, handle):
         there = nvml.placement(pynvml, handle, part)
         if there is None:
@@ -95,7 +95,7 @@ def _profile(pynvml: Any, handle: Any, name: str) -> Any:
 
 
 def _place(pynvml: Any, handle: Any, profile: int, start: int) -> Any:
-    """Where an instance of this profile that begins at a slot ends; None where it cannot begin there."""
+    """Return the placement of this profile that begins at a slot; None if it cannot begin there."""
     places = (pynvml.c_nvmlGpuInstancePlacement_t * _MOST_PLACEMENTS)()
     count = ctypes.c_uint(_MOST_PLACEMENTS)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, places, ctypes.byref(count))
@@ -103,7 +103,7 @@ def _place(pynvml: Any, handle: Any, profile: int, start: int) -> Any:
 
 
 def _fill(pynvml: Any, instance: Any, slices: int) -> None:
-    """Give all of an instance's compute to one compute instance: only then can a process use it."""
+    """Assign all of an instance's compute to one compute instance, without which no process can use it."""
     for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
         ask = partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, shared)

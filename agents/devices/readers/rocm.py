@@ -1,4 +1,4 @@
-"""The JSON of ``rocm-smi --json`` and of tools that descend from it; its keys changed with nearly every release."""
+"""Parses the JSON of ``rocm-smi --json`` and of tools derived from it; its keys changed with nearly every release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CARD = re.compile(r"card(\d+)")
 
 
 def after_warnings(text: str) -> Any:
-    """The JSON of an answer; lines before it, such as warnings of a driver that is too old, are passed over."""
+    """Parse the JSON of an answer; lines before it, such as warnings about an old driver, are skipped."""
     lines = whole(text).splitlines()
     begin = next((i for i, line in enumerate(lines) if line.lstrip()[:1] in ("{", "[")), None)
     if begin is None:
@@ -25,7 +25,7 @@ def after_warnings(text: str) -> Any:
 
 
 def cards(text: str) -> list[Card]:
-    """Every ``cardN`` of the answer; what stands beside them, such as ``system``, tells of no card."""
+    """Return every ``cardN`` of the answer; other keys, such as ``system``, are not cards."""
     content = after_warnings(text)
     if not isinstance(content, dict):
         raise UnreadableOutput("its JSON is no mapping of cards")
@@ -47,7 +47,7 @@ def _card(index: int, fields: dict[str, Any], driver: str) -> Card:
     return Card(
         index=index,
         model=_of(told, "card series", "device name", "card model"),
-        # The runtime's own spelling of the same number: ROCR_VISIBLE_DEVICES takes it.
+        # The runtime's spelling of the same number, for ROCR_VISIBLE_DEVICES.
         uuid=f"GPU-{numeral(unique[1], 16):016x}" if unique and numeral(unique[1], 16) else "",
         pci=pci_address(_of(told, "pci bus")),
         numa=int(numa) if numa is not None else None,
@@ -77,7 +77,7 @@ def _card(index: int, fields: dict[str, Any], driver: str) -> Card:
 
 
 def _of(fields: dict[str, Any], *names: str) -> str:
-    """The first of these fields that tells something."""
+    """Return the first non-empty of these fields."""
     for name in names:
         for key, value in fields.items():
             if str(key).lower() == name and str(value).strip().upper() not in ("", "N/A", "NONE"):

@@ -1,6 +1,6 @@
-"""A vendor's C library by its name: where it lies, how its functions are called, and what of their answers is kept.
+"""Finds a vendor's C library by name and calls its functions.
 
-Everything a library says is bounded here: counts, texts, and which numbers are told on.
+All results are bounded here: counts, texts, and numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-# More devices, sensors or modules than this no library lists on one host.
+# No library lists more devices, sensors or modules on one host.
 MOST_HANDLES = 256
 _MOST_CHARACTERS = 120
 # The status of a function that the library does not have.
@@ -28,18 +28,18 @@ class Absent(Exception):
 
 
 class LibraryBroken(Exception):
-    """The library is here and does not work; the text is a clause that says why."""
+    """The library is installed but does not work; the text is a clause with the reason."""
 
 
 def find(names: Iterable[str], folders: Iterable[str] = (), root: Path = Path("/")) -> str | None:
-    """Where the first of these libraries lies: in LD_LIBRARY_PATH, its vendor's folders, or where systems keep them."""
+    """Return the path of the first of these libraries: in LD_LIBRARY_PATH, its vendor's folders, or the system's."""
     own = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
     places = [*map(Path, own), *(root / folder.lstrip("/") for folder in (*folders, *_FOLDERS))]
     return next((str(place / name) for name in names for place in places if (place / name).is_file()), None)
 
 
 def cards_or_why(name: str, cards: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
-    """What a reader answers: the cards, that the library called ``name`` is absent, or what is broken about it."""
+    """Return a reader's answer: the cards, ``absent`` if the library ``name`` is, or what is ``broken`` about it."""
     try:
         return {"cards": cards()}
     except Absent:
@@ -49,7 +49,7 @@ def cards_or_why(name: str, cards: Callable[[], list[dict[str, Any]]]) -> dict[s
 
 
 class SharedObject:
-    """One library. A function that it lacks, or that answers with another status than 0, tells nothing."""
+    """One library. A function that it lacks, or that returns another status than 0, gives no result."""
 
     def __init__(self, names: Iterable[str], folders: Iterable[str] = ()) -> None:
         """Raises Absent or LibraryBroken."""
@@ -63,7 +63,7 @@ class SharedObject:
         self.status = 0
 
     def call(self, name: str, *arguments: Any) -> bool:
-        """Call a function that answers 0 where all is well; ``status`` is what it answered."""
+        """Call a function that returns 0 on success; ``status`` is its result."""
         function = getattr(self._library, name, None)
         if function is None:
             self.status = MISSING
@@ -73,19 +73,19 @@ class SharedObject:
         return self.status == 0
 
     def start(self, name: str, *arguments: Any) -> None:
-        """Call a function without which nothing works. Raises LibraryBroken."""
+        """Call a required function. Raises LibraryBroken."""
         if not self.call(name, *arguments):
             raise LibraryBroken(f"its function {name} {self.answered}")
 
     @property
     def answered(self) -> str:
-        """What the last function answered, in words."""
+        """Describe the result of the last call."""
         if self.status == MISSING:
             return "is not there: the library is too old"
         return f"answers {self.status}" if -(1 << 16) < self.status < 0 else f"answers {self.status & 0xFFFFFFFF:#x}"
 
     def handles(self, name: str, *owner: Any) -> list[ctypes.c_void_p]:
-        """What a function lists that is asked for a number first and for that many handles then."""
+        """Return the handles of a function that is called first for their number and then for the handles."""
         count = ctypes.c_uint32(0)
         if not self.call(name, *owner, ctypes.byref(count), None):
             return []
@@ -97,18 +97,18 @@ class SharedObject:
 
 
 def text(told: bytes) -> str:
-    """What stands in a field of characters, up to the first NUL, as text that can be sent on."""
+    """Return the content of a character field, up to the first NUL, as clean text."""
     clean = told.split(b"\0", 1)[0][:_MOST_CHARACTERS].decode(errors="replace")
     return "".join(character for character in clean if character.isprintable()).strip()
 
 
 def finite(value: float) -> float | None:
-    """A number as it can be told on; None for infinities and what is none."""
+    """Return a finite number; None for infinities and NaN."""
     return value if math.isfinite(value) else None
 
 
 def rate(before: tuple[int, int] | None, now: tuple[int, int]) -> float | None:
-    """How fast a counter grew between two readings of it and of time; None where it was set anew or no time passed."""
+    """Return how fast a counter grew between two readings of it and of time; None if it was reset or no time passed."""
     if before is None or now[1] <= before[1] or now[0] < before[0]:
         return None
     return (now[0] - before[0]) / (now[1] - before[1])

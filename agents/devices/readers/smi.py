@@ -1,4 +1,4 @@
-"""A source of cards that is a vendor's command: what to ask, and which parser reads the answers."""
+"""A source of cards that is a vendor's command: its arguments, and the parsers of its output."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Questions = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ToolSource:
-    """``read`` gets the answers to ``look`` or to ``sample`` in their order; ``sample`` is ``look`` unless given.
+    """``read`` gets the outputs for ``look`` or ``sample`` in order; ``sample`` is ``look`` unless given.
 
-    ``pci_vendor`` is asked for where two vendors gave their commands the same name.
+    ``pci_vendor`` is checked if two vendors gave their commands the same name.
     """
 
     tool: Tool
@@ -28,7 +28,7 @@ class ToolSource:
     sample_questions: Questions = ()
     read_sample: Read | None = None
     pci_vendor: str = ""
-    # A tool is a process of its own, and some need half a second of a core.
+    # A tool is a process of its own, and some take half a second of a core.
     period_s: float = 5.0
 
     @property
@@ -52,21 +52,21 @@ class ToolSource:
         return read(self._answers(host, self.sample_questions or self.look_questions, deadline_s))
 
     def _answers(self, host: ProbedHost, questions: Questions, deadline_s: float) -> list[str]:
-        """The deadline holds for all questions together."""
+        """The deadline is for all questions together."""
         until = time.monotonic() + deadline_s
         return [self.tool.ask(question, max(0.05, until - time.monotonic()), host.root) for question in questions]
 
     def close(self) -> None:
-        """Nothing is held: each question is a process of its own."""
+        """Nothing to release: each question is a process of its own."""
 
 
 def smi_cards(text: str) -> list[Card]:
-    """The cards of a table in the manner of nvidia-smi, with the driver's version."""
+    """Return the cards of a table like that of nvidia-smi, with the driver's version."""
     driver = header(text, "Driver Version")
     attributes = {"driver": driver} if driver else {}
     return [with_attributes(smi_card(record), attributes) for record in devices(text)]
 
 
 def with_attributes(card: Card, attributes: dict[str, str]) -> Card:
-    """The card with more attributes."""
+    """Return the card with more attributes."""
     return replace(card, attributes={**card.attributes, **attributes})

@@ -1,4 +1,4 @@
-"""A source of cards that is a vendor's library, asked through a reader's process."""
+"""A source of cards that is a vendor's library, called in a reader's process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ABSENT_PAUSE_S = 600.0
 
 
 class LibrarySource:
-    """See :class:`agents.devices.cards.CardSource`. ``names`` and ``folders`` are the library's; it is asked only on a
-    host that has one and a device of its vendor. ``card`` makes one of what the reader told of it.
+    """See :class:`agents.devices.cards.CardSource`. ``names`` and ``folders`` are the library's; it is called only on a
+    host that has it and a device of its vendor. ``card`` makes a card from the reader's answer.
 
-    The reader tells ``cards``, or ``absent``, or in ``broken`` what is wrong.
+    The reader returns ``cards``, or ``absent``, or ``broken`` with the reason.
     """
 
     thorough = True

@@ -1,6 +1,7 @@
-"""Tables that vendors' tools draw with ``|`` and ``+----+``, as cells; and those in the manner of nvidia-smi as cards.
+"""Parses tables that vendors' tools draw with ``|`` and ``+----+`` into cells; and those like nvidia-smi's into cards.
 
-Nothing here knows a vendor: columns that several tools share are found by their form (``87W / 600W``), not by place.
+Nothing here is specific to a vendor: columns that several tools share are found by their form (``87W / 600W``), not by
+place.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ Row = list[str]
 _RULE = re.compile(r"[\s|+=\-]*[+=\-]{3}[\s|+=\-]*")
 _PROCESSES = re.compile(r"\|.*\bProcess(es)?\b")
 _NAMED = re.compile(r"(\d+)\s+(.+?)(?:\s{2,}.*)?")
-# Use before the slash, cap behind it; older tools tell no cap. A cap alone is no use.
+# Use before the slash, cap behind it; older tools print no cap. A cap alone is not a use.
 _WATTS = r"(\d+(?:\.\d+)?)\s*W\s*/|^[^/]*?(\d+(?:\.\d+)?)\s*W$"
 _PAIR = r"(\d+)\s*(?:MiB)?\s*/\s*(\d+)\s*MiB"
 
 
 def whole(text: str) -> str:
-    """The text, unless it was cut off. Raises UnreadableOutput: half a table would make the other half look lost."""
+    """Return the text, unless it was cut off. Raises UnreadableOutput, because in half a table the other cards would
+    seem lost."""
     if not text.endswith("\n"):
         raise UnreadableOutput("its answer ends in the middle of a line")
     return text
 
 
 def records(text: str) -> list[list[Row]]:
-    """The rows between each two rules of the first table; the tables of processes below it are left out.
+    """Return the rows between each two rules of the first table; the tables of processes below it are left out.
 
-    Raises UnreadableOutput where the table does not end with a rule.
+    Raises UnreadableOutput if the table does not end with a rule.
     """
     found: list[list[Row]] = []
     open_rows: list[Row] = []
@@ -49,7 +51,7 @@ def records(text: str) -> list[list[Row]]:
 
 
 def devices(text: str) -> list[list[Row]]:
-    """The records that begin with a number. Raises UnreadableOutput where there is none."""
+    """Return the records that begin with a number. Raises UnreadableOutput if there is none."""
     found = [record for record in records(text) if re.match(r"\d+\s", record[0][0] + " ") and len(record) > 1]
     if not found:
         raise UnreadableOutput("its answer has no table of devices")
@@ -57,13 +59,13 @@ def devices(text: str) -> list[list[Row]]:
 
 
 def header(text: str, name: str) -> str:
-    """The word after ``Name:`` or ``Name`` in the head of a table; empty where it is not there."""
+    """Return the word after ``Name:`` or ``Name`` in the head of a table; empty if it is not there."""
     found = re.search(rf"{name}\s*:?\s+v?([\w.+-]+)", text[:2000])
     return found[1] if found else ""
 
 
 def smi_card(record: list[Row]) -> Card:
-    """A card of a table in the manner of nvidia-smi: name and bus above, temperature, power, memory and use below."""
+    """Parse a card of a table like nvidia-smi's: name and bus above, temperature, power, memory and use below."""
     first, second = record[0], record[1]
     if len(first) < 3 or len(second) < 3:
         raise UnreadableOutput(f"its row {' | '.join(first)!r} has too few columns")
@@ -84,7 +86,7 @@ def smi_card(record: list[Row]) -> Card:
 
 
 def pair(cell: str) -> tuple[int | None, int | None]:
-    """Used and total bytes of ``768MiB / 98304MiB``."""
+    """Return used and total bytes of ``768MiB / 98304MiB``."""
     found = re.search(_PAIR, cell)
     return (scaled(found[1], MIB), scaled(found[2], MIB)) if found else (None, None)
 
@@ -103,9 +105,9 @@ def _use(*cells: str) -> float | None:
 
 
 def query(text: str) -> list[dict[str, str]]:
-    """Lines of comma-separated values by their header, in lower case and without units: ``memory.total [MiB]``.
+    """Parse lines of comma-separated values by their header, in lower case and without units: ``memory.total [MiB]``.
 
-    Raises UnreadableOutput where a line has not as many fields as the header.
+    Raises UnreadableOutput if a line has not as many fields as the header.
     """
     lines = [line for line in whole(text).splitlines() if line.strip()]
     rows = [[field.strip() for field in row] for row in csv.reader(lines)]
@@ -118,7 +120,7 @@ def query(text: str) -> list[dict[str, str]]:
 
 
 def queried_card(row: dict[str, str]) -> Card:
-    """A card of a ``--query-gpu`` answer; memory is in MiB, as these tools print it."""
+    """Return a card of a ``--query-gpu`` answer; memory is in MiB, as these tools print it."""
     index = positive(row.get("index"))
     if index is None:
         raise UnreadableOutput("a line of its answer has no index")

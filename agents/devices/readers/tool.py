@@ -1,4 +1,4 @@
-"""Runs a vendor's command with a deadline and a cap on what it may print: whatever it does, the agent goes on."""
+"""Runs a vendor's command with a deadline and an output limit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CAP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A command by name; ``folders`` are where its vendor installs it when it is not on the PATH.
+    """A command by name; ``folders`` are where its vendor installs it if it is not on the PATH.
 
-    Without ``cwd`` it begins where the agent does.
+    Without ``cwd`` it runs in the agent's working folder.
     """
 
     name: str
@@ -30,14 +30,15 @@ class Tool:
     cwd: str | None = "/"
 
     def path(self, root: Path = Path("/")) -> str | None:
-        """Where the command is, or None."""
+        """Return the path of the command, or None."""
         found = shutil.which(self.name)
         if found is not None:
             return found
         return shutil.which(self.name, path=os.pathsep.join(str(root / folder.lstrip("/")) for folder in self.folders))
 
     def ask(self, arguments: tuple[str, ...], deadline_s: float, root: Path = Path("/")) -> str:
-        """What the command prints. Raises ReaderSilent, with a sentence, when it is silent, endless, late or absent."""
+        """Return the output of the command. Raises ReaderSilent, with a sentence, if it is silent, endless, late or
+        absent."""
         path = self.path(root)
         if path is None:
             raise ReaderSilent(NoteText(clause("ToolMissing", source=self.name)))
@@ -83,7 +84,8 @@ def _read(process: subprocess.Popen[bytes], shown: str, until: float, deadline_s
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> str:
-    """How the command ended; one that still runs is killed with all that it started, and not waited for long."""
+    """Return how the command ended; one that still runs is killed with all of its processes, and not waited for
+    long."""
     assert process.stdout is not None
     try:
         code = process.wait(patience_s)

@@ -1,9 +1,9 @@
-"""Probes find the devices of a host and sample them; a folder scan finds the probes, and one suite judges them.
+"""Probes find the devices of a host and sample them; a folder scan finds the probes, and one test suite checks them.
 
-A module of this folder is a probe when it has a function ``probe(host)`` that answers a :class:`Probe`, or ``probes``
-that answers several by name; with ``VENDOR`` and ``VISIBLE`` it also declares how that vendor's runtime is told which
-devices it may use. Absence is no error: a host
-without a vendor's tool or library has no devices of that vendor. What is there but broken becomes a note.
+A module of this folder is a probe if it has a function ``probe(host)`` that returns a :class:`Probe`, or ``probes``
+that returns several by name. With ``VENDOR`` and ``VISIBLE`` it also declares the variables that restrict that vendor's
+runtime to devices. Absence is no error: a host without a vendor's tool or library has no devices of that vendor. What
+is there but broken becomes a note.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProbedHost:
-    """Where a probe looks. ``name`` is the agent's: two agents of one machine have different devices.
+    """Where a probe looks. ``name`` is the agent's: two agents on one machine have different devices.
 
-    ``commands`` are the administrator's own probes. ``instances`` makes partitions, where this agent may.
+    ``commands`` are the administrator's own probes. ``instances`` creates partitions, if this agent may.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ProbedHost:
     instances: Instances | None = None
 
     def text(self, path: str | Path) -> str:
-        """The content of a file below the root, stripped; empty where it cannot be read."""
+        """Return the content of a file below the root, stripped; empty if it cannot be read."""
         try:
             return (self.root / path).read_text().strip()
         except (OSError, UnicodeDecodeError, ValueError):
@@ -45,17 +45,17 @@ class ProbedHost:
 
     @property
     def machine(self) -> str:
-        """Twelve digits that stay the same for this agent on this machine."""
+        """Return twelve digits that stay the same for this agent on this machine."""
         machine = self.text("etc/machine-id") or self.text("var/lib/dbus/machine-id") or platform.node()
         return hashlib.sha256(f"{machine}/{self.name}".encode()).hexdigest()[:12]
 
     def numa(self, pci: str | None) -> int | None:
-        """The NUMA node of a PCI address; None where the kernel tells none."""
+        """Return the NUMA node of a PCI address; None if the kernel does not report it."""
         text = self.text(f"sys/bus/pci/devices/{pci}/numa_node") if pci else ""
         return digits(text)
 
     def pci_vendors(self) -> set[str]:
-        """The vendor numbers of all PCI devices, such as ``0x10de``."""
+        """Return the vendor numbers of all PCI devices, such as ``0x10de``."""
         folder = self.root / "sys/bus/pci/devices"
         try:
             return {self.text(entry / "vendor") for entry in folder.iterdir()}
@@ -66,8 +66,8 @@ class ProbedHost:
 class Probe(Protocol):
     """One source of devices. Every method may block for some seconds and is called off the loop, one at a time.
 
-    A ``prompt`` one reads memory and files only, and shares a thread with others. ``period_s`` is how often it is worth
-    sampling.
+    A ``prompt`` one reads memory and files only, and shares a thread with others. ``period_s`` is the useful sampling
+    interval.
     """
 
     @property
@@ -79,29 +79,29 @@ class Probe(Protocol):
         """See above."""
 
     def discover(self) -> list[Device]:
-        """The devices that are there now, in a stable order; never raises."""
+        """Return the present devices, in a stable order; never raises."""
 
     def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
-        """One measurement per device. ``claims`` is what live parts hold; only a simulation needs to know."""
+        """Return one sample per device. ``claims`` are those of live parts; only a simulation uses them."""
 
     def errors(self) -> list[DeviceError]:
-        """Faults of single devices as of the last call of the two above."""
+        """Return faults of single devices as of the last call of the two above."""
 
     def notes(self) -> list[str]:
-        """Sentences on what is there but does not work, as of the last call of the other methods."""
+        """Return sentences on what is there but does not work, as of the last call of the other methods."""
 
     def news(self) -> bool:
-        """Tells whether the last sample saw something that the last ``discover`` did not say: look again."""
+        """Whether the last sample saw something that the last ``discover`` did not: discover again."""
 
     def memory_by_process(self) -> dict[str, dict[int, int]]:
-        """By device and pid, the bytes in use as of the last sample, of devices of which that is told."""
+        """Return the bytes in use by device and pid as of the last sample, for devices that report that."""
 
     def close(self) -> None:
-        """Give everything back. Called once."""
+        """Release all resources. Called once."""
 
 
 def discover(host: ProbedHost) -> dict[str, Probe]:
-    """Every probe of this folder that looks at real hardware, by the name of its module or by its own."""
+    """Return every probe of this folder for real hardware, by the name of its module or by its own."""
     found: dict[str, Probe] = {}
     for entry in sorted(pkgutil.iter_modules(__path__), key=lambda entry: entry.name):
         module = importlib.import_module(f"{__name__}.{entry.name}")

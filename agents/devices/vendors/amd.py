@@ -1,5 +1,5 @@
-"""Finds AMD GPUs: asks the library of AMD SMI or its elder of ROCm SMI, else ``amd-smi`` for JSON, else ``rocm-smi``,
-else reads what the kernel's driver shows in sysfs.
+"""Finds AMD GPUs through the library of AMD SMI or the older one of ROCm SMI, else ``amd-smi`` with JSON, else
+``rocm-smi``, else the kernel driver's sysfs.
 
 Formats: ROCm/amdsmi, amdsmi_cli/README.md; ROCm/rocm_smi_lib, python_smi_tools; Linux, Documentation/gpu/amdgpu.
 """
@@ -37,8 +37,8 @@ from agents.devices.visible import Visible
 VENDOR = "amd"
 PCI_VENDOR = "0x1002"
 LIBRARY = "AMD's management library"
-# Variables: ROCm documentation, "GPU isolation techniques"; uuids and numbers may stand side by side. HIP counts within
-# what ROCR leaves; unless it is told so, it reads CUDA's variable, which is empty here.
+# Variables: ROCm documentation, "GPU isolation techniques"; uuids and numbers may be mixed. HIP counts within what ROCR
+# leaves; unless set itself, it reads CUDA's variable, which is empty here.
 VISIBLE = Visible(("ROCR_VISIBLE_DEVICES",), by="uuid", uuid_prefix="GPU-", none="", within=("HIP_VISIBLE_DEVICES",))
 _ROCM = ("/opt/rocm/bin",)
 _STATIC = ("static", "--asic", "--bus", "--vram", "--driver", "--numa", "--json")
@@ -50,7 +50,7 @@ _ROCM_SMI = (
 
 
 def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
-    """A card as the reader of the library tells it; the number that names it is the kernel's to tell."""
+    """Make a card from the answer of the library's reader; the number that names it is the kernel's."""
     if error := told.get("error"):
         broken = Condition("AMD_SMI_ERROR", "UNHEALTHY", str(error)[:200])
         return Card(index=int(told["index"]), conditions=(broken,))
@@ -65,7 +65,7 @@ def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
     link = {name: host.text(f"{place}/{name}_link_width") for name in ("current", "max")}
     uuid = _uuid(host.text(f"{place}/unique_id"))
     if uuid and _known(told.get("partition")) not in ("", "SPX"):
-        # Partitions of one card share its number, by which the runtime could not tell them apart.
+        # Partitions of one card share its number, so the runtime could not tell them apart.
         uuid = f"{uuid.replace('GPU', 'part')}-{int(told['index'])}"
     return Card(
         index=int(told["index"]),
@@ -85,30 +85,31 @@ def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
 
 
 def _narrow(model: str, width: object, widest: object) -> tuple[Condition, ...]:
-    """Graphics cards narrow an idle link to save power; accelerators of the Instinct line never do."""
+    """Return the condition of a narrow link. Graphics cards narrow an idle link to save power; accelerators of the
+    Instinct line never do."""
     widths = (positive(width), positive(widest))
     steady = "instinct" in model.lower() or re.search(r"\bMI\d", model)
     return narrow_link(int(widths[0]), int(widths[1])) if steady and widths[0] and widths[1] else ()
 
 
 def _uuid(unique: str) -> str:
-    """The runtime's own spelling of the number that the kernel shows."""
+    """Return the runtime's spelling of the number that the kernel reports."""
     return f"GPU-{unique.lower():0>16}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", unique) else ""
 
 
 def read_static(text: str) -> list[Card]:
-    """What ``amd-smi static`` tells, as JSON or in its form for people."""
+    """Parse the output of ``amd-smi static``, as JSON or text."""
     entries = _entries(text) if re.search(r"^\s*[\[{]", text, re.MULTILINE) else _sections(text)
     return [_static_card(entry) for entry in entries]
 
 
 def read_metric(text: str) -> list[Card]:
-    """What ``amd-smi metric --json`` tells."""
+    """Parse the output of ``amd-smi metric --json``."""
     return [_metric_card(entry) for entry in _entries(text)]
 
 
 def join(answers: list[str]) -> list[Card]:
-    """Static facts with what was measured, by the tool's own number."""
+    """Join static facts and measurements by the tool's own number."""
     measured = {card.index: card for card in read_metric(answers[1])}
     cards = []
     for card in read_static(answers[0]):
@@ -133,7 +134,7 @@ def _merge(card: Card, now: Card) -> Card:
 
 
 def _entries(text: str) -> list[dict[str, Any]]:
-    """The list of GPUs, which newer tools wrap into ``{"gpu_data": [...]}``."""
+    """Return the list of GPUs, which newer tools wrap into ``{"gpu_data": [...]}``."""
     content = rocm.after_warnings(text)
     if isinstance(content, dict):
         content = content.get("gpu_data")
@@ -146,7 +147,7 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 
 def _sections(text: str) -> list[dict[str, Any]]:
-    """The GPUs of the form for people: ``GPU: 0`` and, below it, indented names and values."""
+    """Return the GPUs of the text form: ``GPU: 0`` and, below it, indented names and values."""
     entries: list[dict[str, Any]] = []
     open_sections: list[tuple[int, dict[str, Any]]] = []
     for line in whole(text).splitlines():
@@ -177,7 +178,7 @@ def _sections(text: str) -> list[dict[str, Any]]:
 
 
 def _at(entry: Any, *path: str) -> Any:
-    """The value at a path; of a quantity its number, in the unit that it names or that is usual there."""
+    """Return the value at a path; for a quantity its number."""
     for step in path:
         entry = entry.get(step) if isinstance(entry, dict) else None
     return entry.get("value") if isinstance(entry, dict) else entry
@@ -230,7 +231,8 @@ def _metric_card(entry: dict[str, Any]) -> Card:
 
 @dataclass(frozen=True, slots=True)
 class AmdSysfs:
-    """What the kernel's driver amdgpu shows below ``/sys/class/drm``; costs a few file reads and needs no tool."""
+    """The sysfs files of the kernel driver amdgpu below ``/sys/class/drm``; costs a few file reads and needs no
+    tool."""
 
     name: str = "the kernel's amdgpu driver"
     thorough: bool = True
@@ -254,7 +256,7 @@ class AmdSysfs:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def _sysfs_card(host: ProbedHost, index: int, folder: Path) -> Card:

@@ -1,9 +1,9 @@
 """Finds Huawei Ascend NPUs through the library DCMI, else through ``npu-smi info``, whose columns differ between chips
-and releases. How a chip is divided and how near the chips stand, the tool tells in both cases.
+and releases. The partitioning and distances of the chips come from the tool in both cases.
 
-Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime
-knows a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that
-its operator divided tells its vNPUs, each with the template that it was made from.
+Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The runtime's number of a chip is
+its place in the table: ids of NPUs need not begin at 0, and a board may have two chips. A partitioned chip lists its
+vNPUs, each with its template.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _PROCESS = re.compile(r"\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|[^|]*\|\s*(\d+)\s*\|
 _VNPU = re.compile(r"\|\s*(\d+)\s*\|\s*\d+\s*\|\s*\w+\s*\|\s*\d+\s*\|\s*(vir\w+)\s*\|")
 # vNPUs of a chip are numbered from 100 + 16 x its own number.
 _FIRST_VNPU, _VNPUS = 100, 16
-# A row of the table of distances: how near a chip is to each other one (HCCS, PIX, PHB, SYS).
+# A row of the table of distances: the connection of a chip to each other one (HCCS, PIX, PHB, SYS).
 _NEAR_ROW = re.compile(r"\s*NPU\d+\s+((?:(?:X|NA|[A-Z]{3,4}(?:_SW)?)(?:\s+|$))+)")
 _AMOUNT = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 def parse(text: str) -> list[Card]:
-    """The chips of the table, in its order."""
+    """Parse the chips of the table, in its order."""
     version = header(text, "Version")
     processes = _processes(text)
-    # The last column of each row is named by the header: DDR and HBM stand side by side on some chips.
+    # The header names the last column of each row: DDR and HBM are side by side on some chips.
     hbm = "HBM-Usage" in text
     rows: list[tuple[Row, Row]] = []
     for record in devices(text):
@@ -115,7 +115,7 @@ def _processes(text: str) -> dict[tuple[int, int], list[Process]]:
 
 
 def parse_vnpus(text: str) -> Division | None:
-    """The vNPUs of one chip; None for a chip that is whole. Nothing here makes any: that is its operator's to do."""
+    """Parse the vNPUs of one chip; None for an unpartitioned chip. This agent creates none: the operator does."""
     made = [
         Partition(template, (numeral(number) - _FIRST_VNPU) % _VNPUS, uuid=number)
         for number, template in _VNPU.findall(text)
@@ -124,7 +124,7 @@ def parse_vnpus(text: str) -> Division | None:
 
 
 def parse_topology(text: str) -> list[tuple[Link, ...]]:
-    """The links of each chip to the others, in the order of the table; nothing of a table that is not square."""
+    """Parse the links of each chip to the others, in the order of the table; empty if the table is not square."""
     rows = [match[1].split() for line in text.splitlines() if (match := _NEAR_ROW.match(line))]
     if any(len(row) < len(rows) for row in rows):
         return []
@@ -136,19 +136,18 @@ def parse_topology(text: str) -> list[tuple[Link, ...]]:
 
 @dataclass(frozen=True)
 class NpuSmi(ToolSource):
-    """``npu-smi info``, of each chip how it is divided, and how near they stand: that seldom changes and costs a
-    process each."""
+    """``npu-smi info``, with partitioning and distances of the chips, which rarely change and cost a process each."""
 
     def look(self, host: ProbedHost, deadline_s: float) -> list[Card]:
         until = time.monotonic() + deadline_s
         return self.completed(super().look(host, deadline_s), host, until)
 
     def completed(self, cards: list[Card], host: ProbedHost, until: float) -> list[Card]:
-        """The cards with how they are divided and how near they stand, as far as the time allows."""
+        """Return the cards with their partitioning and distances, as far as time allows."""
         cards = [replace(card, division=self._division(card, host, until)) for card in cards]
-        # Asked last: where time runs out, links are missing and nothing else.
+        # Last: if time runs out, only links are missing.
         links = self._links(host, until) if len(cards) > 1 else []
-        # A row stands for each number: where numbers are left out, nobody knows whose row it is.
+        # There is a row for each number: with gaps in the numbers, rows cannot be assigned.
         if len(links) != len(cards) or any(card.index >= len(links) for card in cards):
             return cards
         return [replace(card, links=links[card.index]) for card in cards]
@@ -157,7 +156,7 @@ class NpuSmi(ToolSource):
         try:
             text = self.tool.ask(("info", "-t", "topo"), max(0.05, until - time.monotonic()), host.root)
         except ReaderSilent:
-            return []  # older releases do not know the question
+            return []  # older releases do not support it
         return parse_topology(text)
 
     def _division(self, card: Card, host: ProbedHost, until: float) -> Division | None:
@@ -165,11 +164,11 @@ class NpuSmi(ToolSource):
         try:
             return parse_vnpus(self.tool.ask(question, max(0.05, until - time.monotonic()), host.root))
         except ReaderSilent:
-            return None  # many releases and chips know no vNPU
+            return None  # many releases and chips do not support vNPUs
 
 
 class Dcmi(LibrarySource):
-    """The library, and of ``npu-smi`` what the library does not tell."""
+    """The library, and from ``npu-smi`` what the library does not report."""
 
     def __init__(self, npu_smi: NpuSmi) -> None:
         module = "agents.devices.readers.dcmi"
@@ -183,7 +182,7 @@ class Dcmi(LibrarySource):
 
 
 def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
-    """A chip as the reader of DCMI tells it."""
+    """Make a card from the answer of DCMI's reader."""
     attributes = {"npu": str(int(told["card"])), "chip": str(int(told["chip"]))}
     if error := told.get("error"):
         broken = Condition("DCMI_ERROR", "UNHEALTHY", str(error)[:200])
@@ -211,7 +210,8 @@ def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
 
 
 def _alarm(health: object) -> tuple[Condition, ...]:
-    """What a health makes of a chip: 0 is well, 1 to 3 are alarms of growing weight, all else a chip that is not up."""
+    """Return the condition for a health value: 0 is OK, 1 to 3 are alarms of rising severity, others mean that the chip
+    is not up."""
     level = number(health)
     if level is None or level == 0:
         return ()

@@ -23,7 +23,7 @@ FIELDS = (
 
 
 def parse(text: str) -> list[Card]:
-    """A card per line below the header."""
+    """Return a card for each line below the header."""
     return [queried_card(row) for row in query(text)]
 
 

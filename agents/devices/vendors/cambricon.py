@@ -23,14 +23,14 @@ _NAMED = re.compile(r"(\d+)\s+\S+\s+(\S+)\s+(\S+)")
 
 
 def parse(text: str) -> list[Card]:
-    """The cards of the table. Between number and name stands the virtual function, ``/`` for none."""
+    """Return the cards of the table. Between number and name is the virtual function, ``/`` for none."""
     driver = header(text, "Driver")
     cards = []
     for record in devices(text):
         named = _NAMED.fullmatch(record[0][0])
         if named is None:
             raise UnreadableOutput(f"its row {record[0][0]!r} names no device")
-        # Version 4 tells the driver in each row, where version 5 has the bus.
+        # Version 4 prints the driver in each row, where version 5 has the bus.
         own = re.search(r"\bv[\d.]+", record[0][1])
         version = (own[0] if own else driver).removeprefix("v")
         attributes = {"firmware": named[3], **({"driver": version} if version[:1].isdigit() else {})}

@@ -1,7 +1,7 @@
-"""Devices of any kind that a command of the administrator's prints as JSON: no line of code, one entry of a file.
+"""Devices of any kind from the JSON output of an administrator's command: no code, one entry of a file.
 
 The file is TOML (see ``docs/how-to/any-device.md``); the command's output is :class:`Listing`, whose fields are checked
-one by one: what does not fit is refused by name.
+one by one: invalid ones are refused by name.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Using(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A process that uses a device, by its number on the host."""
+    """A process that uses a device, by its pid on the host."""
 
     pid: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
     memory_bytes: Whole
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One device, and what it does right now. Leave out what is not known: 0 says that it is known to be none.
+    """One device and its present values. Omit what is unknown: 0 means that it is known to be zero.
 
-    ``uuid`` stays the same for ever and is unique in the cluster. ``index`` counts the devices of one kind and vendor.
-    ``processes`` are all that use it; who shares the device is then held to its memory by them. ``simulated`` marks it
-    as such wherever it is shown. DEGRADED takes work after others; UNHEALTHY takes none.
+    ``uuid`` never changes and is unique in the cluster. ``index`` counts the devices of one kind and vendor.
+    ``processes`` are all that use it; memory shares on the device are then enforced by them. ``simulated`` marks it as
+    such wherever it is shown. A DEGRADED device accepts work after others; an UNHEALTHY one accepts none.
     """
 
     uuid: Uuid
@@ -68,13 +68,13 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the command prints: one JSON object, and nothing else."""
+    """The command's output: one JSON object, and nothing else."""
 
     devices: Annotated[list[Listed], msgspec.Meta(max_length=256)]
 
 
 class VisibleDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which variables tell the vendor's runtime the devices that a stage may use."""
+    """The variables that tell the vendor's runtime which devices a stage may use."""
 
     vendor: Word
     variables: Annotated[list[Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]], msgspec.Meta(min_length=1)]
@@ -83,7 +83,7 @@ class VisibleDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One command: ``run`` is executed as it is, without a shell, every ``every_s``, and ended after ``timeout_s``."""
+    """One command: ``run`` is executed without a shell, every ``every_s`` seconds, and killed after ``timeout_s``."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
     run: Annotated[list[Word], msgspec.Meta(min_length=1)]
@@ -102,7 +102,7 @@ _listings = BoundedDecoder[Listing](Listing)
 
 
 def read_commands(path: Path) -> tuple[Command, ...]:
-    """The commands of a file. Raises ValueError with a sentence that names what does not fit."""
+    """Read the commands of a file. Raises ValueError with a sentence that names the invalid field."""
     try:
         found = msgspec.convert(tomllib.loads(path.read_text()), Commands)
     except OSError as error:
@@ -118,7 +118,7 @@ def read_commands(path: Path) -> tuple[Command, ...]:
 
 
 def parse(text: str) -> list[Card]:
-    """The devices that a command printed. Raises UnreadableOutput with the field that does not fit."""
+    """Parse the devices that a command printed. Raises UnreadableOutput with the invalid field."""
     try:
         listing = _listings.read(text)
     except Undecodable as error:
@@ -139,14 +139,14 @@ def parse(text: str) -> list[Card]:
 
 
 def _field(error: msgspec.ValidationError) -> str:
-    """``devices[0].index: expected `int`, got `str```, from the library's words."""
+    """Return ``devices[0].index: expected `int`, got `str```, from the library's message."""
     found = re.fullmatch(r"(.*) - at `\$\.?(.*)`", str(error), re.DOTALL)
-    told, place = (found[1], found[2]) if found else (str(error), "")
-    return f"{place or 'its top'}: {told[:1].lower()}{told[1:]}"
+    message, place = (found[1], found[2]) if found else (str(error), "")
+    return f"{place or 'its top'}: {message[:1].lower()}{message[1:]}"
 
 
 def _card(device: Listed) -> Card:
-    told = device.processes
+    processes = device.processes
     ill = Condition("TOLD_BY_COMMAND", device.health, device.health_reason or NoteText(clause("CalledByCommand")))
     return Card(
         index=device.index,
@@ -162,8 +162,8 @@ def _card(device: Listed) -> Card:
         energy_j=device.energy_j,
         temperature_c=device.temperature_c,
         clock_hz=device.clock_hz,
-        processes=None if told is None else tuple(Process(one.pid, one.memory_bytes) for one in told),
-        tells_memory=told is not None,
+        processes=None if processes is None else tuple(Process(one.pid, one.memory_bytes) for one in processes),
+        tells_memory=processes is not None,
         conditions=(ill,) if device.health != "OK" else (),
         attributes=dict(device.attributes),
         features=dict(device.features),
@@ -172,7 +172,7 @@ def _card(device: Listed) -> Card:
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """See :class:`agents.devices.cards.CardSource`: the command tells everything each time."""
+    """See :class:`agents.devices.cards.CardSource`: the command reports everything each time."""
 
     command: Command
     thorough: bool = True
@@ -196,11 +196,11 @@ class CommandSource:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
-        """Nothing is held: each question is a process of its own."""
+        """Nothing to release: each question is a process of its own."""
 
 
 def probes(host: ProbedHost) -> dict[str, Probe]:
-    """A probe per command of the host, by its name."""
+    """Return a probe per command of the host, by its name."""
     found: dict[str, Probe] = {}
     for command in host.commands:
         if command.visible is not None:

@@ -1,4 +1,4 @@
-"""Finds CPUs: one device per NUMA node, with the cores and the memory that this agent may really use."""
+"""Finds CPUs: one device per NUMA node, with the cores and the memory that this agent may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from agents.devices.readers.rapl import Rapl
+from agents.devices.readers.rapl import Rapl, file_text
 from agents.devices.vendors import ProbedHost
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
 
@@ -35,7 +35,7 @@ class CpuProbe:
         nodes = self._numa_nodes(allowed)
         quota = self._cpu_quota()
         share = min(1.0, quota / len(allowed)) if quota else 1.0
-        total = _mem_total(_text(self.root / "proc/meminfo")) or psutil.virtual_memory().total
+        total = _mem_total(file_text(self.root / "proc/meminfo")) or psutil.virtual_memory().total
         limit = self._memory_limit()
         cut = min(1.0, limit / total) if limit else 1.0
         vendor, model = self._model()
@@ -102,11 +102,12 @@ class CpuProbe:
     # -- sources
 
     def _package(self, core: int) -> int:
-        text = _text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
+        text = file_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
         return int(text) if text.isdigit() else 0
 
     def _watts(self, cores: list[int], watts: dict[int, float]) -> float | None:
-        """What these cores draw: their share of each package that they lie in; None where one tells nothing."""
+        """Return the watts of these cores: their share of each package that they are in; None if one is not
+        measured."""
         packages = {self._packages[core] for core in cores if core in self._packages}
         if not packages or not packages <= watts.keys():
             return None
@@ -115,15 +116,15 @@ class CpuProbe:
         return round(sum(watts[package] * mine[package] / whole[package] for package in packages), 1)
 
     def _shape(self, cores: list[int]) -> dict[str, str]:
-        """Physical cores, sockets and caches, where the kernel tells them."""
+        """Return physical cores, sockets and caches, if the kernel reports them."""
         found: dict[str, str] = {"sockets": str(len({self._packages[core] for core in cores}))}
         siblings = {
-            _text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
+            file_text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
         }
         if siblings and "" not in siblings:
             found["physical_cores"] = str(len(siblings))
         for folder in sorted((self.root / f"sys/devices/system/cpu/cpu{cores[0]}/cache").glob("index[0-9]*")):
-            level, kind, size = (_text(folder / name) for name in ("level", "type", "size"))
+            level, kind, size = (file_text(folder / name) for name in ("level", "type", "size"))
             if level and size:
                 found[f"cache_l{level}{'i' if kind == 'Instruction' else ''}"] = size
         return found
@@ -133,50 +134,52 @@ class CpuProbe:
         return list(enumerate(psutil.cpu_times(percpu=True)))
 
     def _numa_nodes(self, allowed: list[int]) -> dict[int, tuple[list[int], int]]:
-        """NUMA node -> allowed cores and bytes; one node 0 with everything where the kernel tells none."""
+        """Return allowed cores and bytes by NUMA node; one node 0 with everything if the kernel reports none."""
         nodes: dict[int, tuple[list[int], int]] = {}
         found = {int(folder.name[4:]): folder for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*")}
-        memory = {numa: _mem_total(_text(folder / "meminfo")) for numa, folder in found.items()}
-        # Memory plugged into a running virtual machine is missing in some kernels' per-node sums.
-        whole = _mem_total(_text(self.root / "proc/meminfo"))
+        memory = {numa: _mem_total(file_text(folder / "meminfo")) for numa, folder in found.items()}
+        # Memory hot-plugged into a virtual machine is missing in some kernels' per-node sums.
+        whole = _mem_total(file_text(self.root / "proc/meminfo"))
         scale = max(1.0, whole / sum(memory.values())) if sum(memory.values()) else 1.0
         for numa, folder in found.items():
-            if cores := [core for core in core_list(_text(folder / "cpulist")) if core in allowed]:
+            if cores := [core for core in core_list(file_text(folder / "cpulist")) if core in allowed]:
                 nodes[numa] = (cores, int(memory[numa] * scale))
         return nodes or {0: (allowed, 0)}
 
     def _groups(self) -> list[Path]:
-        """The agent's own cgroup v2 folder and those above it; a limit of any of them holds."""
+        """Return the agent's own cgroup v2 folder and those above it, whose limits apply too."""
         mount = self.root / "sys/fs/cgroup"
-        own = next((line[3:] for line in _text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/")
+        own = next(
+            (line[3:] for line in file_text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/"
+        )
         folder = mount / own.strip("/")
         return [step for step in [folder, *folder.parents] if step.is_relative_to(mount)]
 
     def _cpu_quota(self) -> float | None:
         quotas = []
         for folder in self._groups():
-            words = _text(folder / "cpu.max").split()
+            words = file_text(folder / "cpu.max").split()
             if len(words) == 2 and words[0] != "max":
                 quotas.append(int(words[0]) / int(words[1]))
         v1 = self.root / "sys/fs/cgroup/cpu"
-        quota, period = _text(v1 / "cpu.cfs_quota_us"), _text(v1 / "cpu.cfs_period_us")
+        quota, period = file_text(v1 / "cpu.cfs_quota_us"), file_text(v1 / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
         return min(quotas) if quotas else None
 
     def _memory_limit(self) -> int | None:
-        texts = [_text(folder / "memory.max") for folder in self._groups()]
-        for line in _text(self.root / "proc/self/cgroup").split("\n"):
+        texts = [file_text(folder / "memory.max") for folder in self._groups()]
+        for line in file_text(self.root / "proc/self/cgroup").split("\n"):
             _, controllers, own = (*line.split(":", 2), "", "")[:3]
             if "memory" in controllers.split(","):
                 folder = self.root / "sys/fs/cgroup/memory"
-                texts += [_text(step / "memory.limit_in_bytes") for step in (folder, folder / own.strip("/"))]
+                texts += [file_text(step / "memory.limit_in_bytes") for step in (folder, folder / own.strip("/"))]
         limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
         return min(limits) if limits else None
 
     def _model(self) -> tuple[str, str]:
         fields: dict[str, str] = {}
-        for line in _text(self.root / "proc/cpuinfo").split("\n"):
+        for line in file_text(self.root / "proc/cpuinfo").split("\n"):
             name, _, value = line.partition(":")
             fields.setdefault(name.strip(), value.strip())
         vendor = fields.get("vendor_id") or fields.get("CPU implementer", "")
@@ -184,15 +187,8 @@ class CpuProbe:
         return _VENDORS.get(vendor, vendor.lower() or "generic"), " ".join(model.split())
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
 def core_list(text: str) -> list[int]:
-    """``0-3,8`` -> [0, 1, 2, 3, 8]."""
+    """Parse ``0-3,8`` into [0, 1, 2, 3, 8]."""
     cores: list[int] = []
     for piece in filter(None, text.split(",")):
         first, _, last = piece.partition("-")

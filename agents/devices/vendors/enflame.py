@@ -1,7 +1,7 @@
 """Finds Enflame GCUs through ``efsmi -q``. From documentation; never seen on hardware.
 
 Format: sections of ``Name : value`` below ``DEV ID n``, as Enflame's guides and published exporters show them; older
-releases tell ``Mem Size`` and ``Mem Usage`` where newer ones tell ``Total Size`` and ``Used Size``.
+releases print ``Mem Size`` and ``Mem Usage`` instead of ``Total Size`` and ``Used Size``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VISIBLE = Visible(("TOPS_VISIBLE_DEVICES",))
 
 
 def parse(text: str) -> list[Card]:
-    """Every ``DEV ID`` of the answer."""
+    """Return every ``DEV ID`` of the answer."""
     parts = re.split(r"^DEV ID\s+(\d+)\s*$", whole(text), flags=re.MULTILINE)
     cards = [_card(numeral(parts[at]), parts[at + 1]) for at in range(1, len(parts), 2)]
     if not cards:

@@ -1,4 +1,4 @@
-"""Finds Intel Gaudi accelerators through ``hl-smi``: its query for programs, else its table for people.
+"""Finds Intel Gaudi accelerators through ``hl-smi``: its CSV query, else its table.
 
 Format: Intel Gaudi documentation, "System Management Interface Tool (hl-smi)".
 """
@@ -30,14 +30,14 @@ def parse_query(text: str) -> list[Card]:
     for row in query(",".join(FIELDS) + "\n" + text):
         card = queried_card(row)
         module = positive(row["module_id"])
-        # A module's number is where the card sits on its board; it need not be the card's index.
+        # A module's number is its place on the board; it need not be the card's index.
         words = {"HABANA_VISIBLE_MODULES": str(int(module))} if module is not None else {}
         cards.append(replace(with_attributes(card, {"driver": row["driver_version"]}), visible_as=words))
     return cards
 
 
 def parse(text: str) -> list[Card]:
-    """Either form: a table begins with its frame."""
+    """Parse either form: a table begins with its frame."""
     if text.lstrip().startswith(("+", "|")):
         return smi_cards(text)
     if "," not in text:

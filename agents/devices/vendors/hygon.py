@@ -15,7 +15,7 @@ from agents.devices.vendors import ProbedHost
 from agents.devices.visible import Visible
 
 VENDOR = "hygon"
-# Variable: DTK is ROCm's runtime under another name, and reads AMD's variable too.
+# Variable: DTK is a variant of ROCm's runtime, and reads AMD's variable too.
 VISIBLE = Visible(("HIP_VISIBLE_DEVICES",), spares=("ROCR_VISIBLE_DEVICES",))
 _QUESTION = (
     *("--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram", "--showuse", "--showpower"),
@@ -24,7 +24,7 @@ _QUESTION = (
 
 
 def parse_table(text: str) -> list[Card]:
-    """The table without options: a header that names the columns, then a line per card."""
+    """Parse the table without options: a header that names the columns, then a line per card."""
     lines = [line.split() for line in whole(text).splitlines() if line.strip() and "=" not in line]
     names = next((line for line in lines if line[0] in ("HCU", "DCU")), None)
     if names is None:

@@ -21,7 +21,7 @@ VISIBLE = Visible(("CUDA_VISIBLE_DEVICES",))
 
 
 def parse(answers: list[str]) -> list[Card]:
-    """The table's cards, with their uuids where these were asked too."""
+    """Return the table's cards, with their uuids if these were queried too."""
     uuids = {row.get("index"): row.get("uuid", "") for row in query(answers[1])} if len(answers) > 1 else {}
     return [replace(card, uuid=uuids.get(str(card.index), "")) for card in smi_cards(answers[0])]
 

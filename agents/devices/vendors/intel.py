@@ -1,5 +1,5 @@
-"""Finds Intel GPUs: asks Level Zero's system management, else ``xpu-smi`` for its list and one line of its dump each,
-else reads sysfs.
+"""Finds Intel GPUs through Level Zero's system management, else ``xpu-smi`` for its list and one line of its dump each,
+else sysfs.
 
 Formats: Intel XPU Manager, "xpu-smi discovery -j" and "dump" (columns are known by their header); Linux i915 sysfs.
 """
@@ -38,7 +38,7 @@ from agents.notes import NoteText
 VENDOR = "intel"
 PCI_VENDOR = "0x8086"
 # Variables: oneAPI Level Zero specification, "environment variables". Cards are counted here, of which some have two
-# tiles; with the hierarchy FLAT, which is the runtime's usual one, the mask would count tiles.
+# tiles; with the hierarchy FLAT, the runtime's default, the mask would count tiles.
 VISIBLE = Visible(("ZE_AFFINITY_MASK",), along={"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 LIBRARY = "Level Zero"
 # zes_freq_throttle_reason_flag_t, zes_mem_health_t
@@ -59,7 +59,7 @@ _DUMP = ("dump", "-d", "-1", "-m", "0,1,2,3,4,5,18", "-n", "1")
 
 
 def sysman_card(told: dict[str, Any], host: ProbedHost) -> Card:
-    """A card as the reader of Level Zero tells it."""
+    """Make a card from the answer of Level Zero's reader."""
     if error := told.get("error"):
         broken = Condition("LEVEL_ZERO_ERROR", "UNHEALTHY", str(error)[:200])
         return Card(index=int(told["index"]), conditions=(broken,))
@@ -90,7 +90,7 @@ def sysman_card(told: dict[str, Any], host: ProbedHost) -> Card:
 
 
 def _lanes(pair: Any) -> tuple[int, int] | None:
-    """Generation and lanes of a link; None where either is not known, which the library tells as -1."""
+    """Return generation and lanes of a link; None if either is unknown, which the library reports as -1."""
     known = isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) and 0 < one < 65 for one in pair)
     return (pair[0], pair[1]) if known else None
 
@@ -105,7 +105,7 @@ def _conditions(told: dict[str, Any]) -> tuple[Condition, ...]:
 
 
 def parse_discovery(text: str) -> list[Card]:
-    """The physical GPUs of ``xpu-smi discovery -j``; virtual functions are parts of them."""
+    """Parse the physical GPUs of ``xpu-smi discovery -j``; virtual functions are parts of them."""
     content = rocm.after_warnings(text)
     listed = content.get("device_list") if isinstance(content, dict) else None
     if not isinstance(listed, list):
@@ -128,7 +128,7 @@ def _listed(entry: dict[str, Any]) -> Card:
     return Card(
         index=int(index),
         model=str(entry.get("device_name") or ""),
-        # Its uuid is made of its model and its place on the bus: the same on every host that is built alike.
+        # Its uuid is made of its model and its place on the bus, so hosts of the same build share it.
         uuid="",
         pci=pci_address(entry.get("pci_bdf_address")),
         memory_bytes=scaled(entry.get("memory_physical_size_byte"), 1),
@@ -137,7 +137,7 @@ def _listed(entry: dict[str, Any]) -> Card:
 
 
 def parse_dump(text: str) -> list[Card]:
-    """The newest line of each device of ``xpu-smi dump``."""
+    """Parse the newest line of each device of ``xpu-smi dump``."""
     rows = [[field.strip() for field in row] for row in csv.reader(whole(text).splitlines()) if row]
     begin = next((at for at, row in enumerate(rows) if "DeviceId" in row), None)
     if begin is None or begin + 1 == len(rows):
@@ -168,7 +168,7 @@ def _dumped(row: dict[str, str]) -> Card:
 
 
 def join(answers: list[str]) -> list[Card]:
-    """The list, with what was measured."""
+    """Join the list and the measurements."""
     measured = {card.index: card for card in parse_dump(answers[1])}
     cards = []
     for card in parse_discovery(answers[0]):
@@ -188,7 +188,7 @@ def join(answers: list[str]) -> list[Card]:
 
 @dataclass(frozen=True, slots=True)
 class IntelSysfs:
-    """Cards with memory of their own below ``/sys/class/drm``: graphics in a CPU are no accelerators."""
+    """Cards with memory of their own below ``/sys/class/drm``: integrated graphics are not accelerators."""
 
     name: str = "the kernel's i915 driver"
     thorough: bool = True
@@ -225,7 +225,7 @@ class IntelSysfs:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def probe(host: ProbedHost) -> CardProbe:

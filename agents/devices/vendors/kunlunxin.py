@@ -1,6 +1,6 @@
 """Finds Kunlunxin XPUs through ``xpu-smi``, older ``xpu_smi``. From documentation; never seen on hardware.
 
-Format: PaddlePaddle, "Kunlunxin XPU P800 installation". Intel's tool has the same name: PCI tells whose it is.
+Format: PaddlePaddle, "Kunlunxin XPU P800 installation". Intel's tool has the same name: the PCI vendor decides.
 """
 
 from __future__ import annotations

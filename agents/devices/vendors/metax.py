@@ -25,7 +25,7 @@ _LISTED = re.compile(r"GPU#(\d+)\s+(\S+)\s+(\S+)\s+(.+?)\s*\(UUID:\s*(\S+?)\)")
 
 
 def parse_table(text: str) -> list[Card]:
-    """The cards of the table; a state other than *Available* is a condition."""
+    """Parse the cards of the table; a state other than *Available* is a condition."""
     driver = header(text, "Kernel Mode Driver Version")
     cards = []
     for record in devices(text):
@@ -38,7 +38,7 @@ def parse_table(text: str) -> list[Card]:
 
 
 def parse_list(text: str) -> dict[int, str]:
-    """The uuid of each card of ``mx-smi -L``."""
+    """Return the uuid of each card of ``mx-smi -L``."""
     found = {numeral(row[1]): row[5] for row in _LISTED.finditer(whole(text))}
     if not found:
         raise UnreadableOutput("its list names no GPU")
@@ -46,7 +46,7 @@ def parse_list(text: str) -> dict[int, str]:
 
 
 def parse(answers: list[str]) -> list[Card]:
-    """The table's cards, with their uuids where the list was asked too."""
+    """Return the table's cards, with their uuids if the list was read too."""
     uuids = parse_list(answers[1]) if len(answers) > 1 else {}
     return [replace(card, uuid=uuids.get(card.index, "")) for card in parse_table(answers[0])]
 

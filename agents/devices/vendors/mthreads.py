@@ -1,4 +1,4 @@
-"""Finds Moore Threads GPUs through the library MTML, which tells uuid and watts, else through ``mthreads-gmi``.
+"""Finds Moore Threads GPUs through the library MTML, which reports uuid and watts, else through ``mthreads-gmi``.
 
 Format: Moore Threads, "MT GPU management (mthreads-gmi)"; its table has bars between the columns and no frame.
 """
@@ -40,7 +40,7 @@ _SECOND = re.compile(r"(\d+)x\s*\(\s*(\d+)x\s*\)\s*\|\s*(\S+)")
 
 
 def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
-    """A card as the reader of MTML tells it; its link's width is the kernel's to tell."""
+    """Make a card from the answer of MTML's reader; its link's width comes from the kernel."""
     if error := told.get("error"):
         broken = Condition("MTML_ERROR", "UNHEALTHY", str(error)[:200])
         return Card(index=int(told["index"]), conditions=(broken,))
@@ -66,7 +66,8 @@ def library_card(told: dict[str, Any], host: ProbedHost) -> Card:
 
 
 def parse(text: str) -> list[Card]:
-    """Each device has a line with its name and memory, and below it one with the link's width and the temperature."""
+    """Parse the table. Each device has a line with its name and memory, and one with the link's width and the
+    temperature."""
     lines = [line.strip() for line in whole(text).splitlines() if line.strip()]
     if not lines or set(lines[-1]) - set("+-="):
         raise UnreadableOutput("its table breaks off")

@@ -1,4 +1,4 @@
-"""Finds NVIDIA GPUs through ``pynvml``, asked in a process of its own with a deadline."""
+"""Finds NVIDIA GPUs through ``pynvml``, called in a process of its own with a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agents.notes import NoteText
 from agents.protocol import DeviceClaim, DeviceSample, Division, Link, Partition
 
 VENDOR = "nvidia"
-# Variables: CUDA C++ programming guide; NVIDIA container toolkit ("void" shows a container no device).
+# Variables: CUDA C++ programming guide; NVIDIA container toolkit ("void" exposes no device to a container).
 VISIBLE = Visible(
     ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     by="uuid",
@@ -26,18 +26,18 @@ VISIBLE = Visible(
 LIBRARY = "NVIDIA's management library"
 ABSENT_PAUSE_S = 600.0
 WHOLE_EVERY_S = 5.0
-# Cards that no stage has held for so long are asked seldom, and nothing of their driver is held between two questions.
+# Cards that no stage has held for this time are read rarely, and no handle of their driver is held in between.
 IDLE_AFTER_S = 60.0
 IDLE_PERIOD_S = 15.0
-# While this file is younger than ten minutes nothing of the driver is held and nobody is asked.
+# While this file is younger than ten minutes no handle of the driver is held and nothing is read.
 RELEASE_FILE = "run/switchyard/release-devices"
 RELEASE_S = 600.0
-# So busy a card has its link at full speed; an idle one slows it down to save power.
+# From this utilisation on a card's link runs at full speed; an idle one slows it down to save power.
 BUSY = 0.5
 # GB/s of one NVLink by version, both directions together; of one PCIe lane by generation, one direction.
 _NVLINK_GBPS = {1: 40.0, 2: 50.0, 3: 50.0, 4: 50.0, 5: 100.0}
 _PCIE_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-# What holds a clock down, as nvmlClocksEventReasons has its bits; an idle card is not throttled.
+# Reasons for a reduced clock, with the bits of nvmlClocksEventReasons; an idle card is not throttled.
 _THROTTLES = (
     (0x04, "power cap"),
     (0x08, "hardware slowdown"),
@@ -46,9 +46,9 @@ _THROTTLES = (
     (0x40, "heat (hardware)"),
     (0x80, "power brake"),
 )
-# How far apart two cards are on the PCIe tree, in nvidia-smi's words.
+# The distance of two cards on the PCIe tree, in nvidia-smi's words.
 _NEAR = {10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-# What not every answer repeats.
+# Fields that are not in every answer.
 _SELDOM = (
     *("remap", "retirement_pending", "ecc_uncorrected", "recovery", "persistence", "mig"),
     *("pcie_width", "pcie_width_max", "pcie_generation_max"),
@@ -56,7 +56,7 @@ _SELDOM = (
 
 
 class NvmlSource:
-    """See :class:`agents.devices.cards.CardSource`. Keeps what a single answer does not repeat: faults, and who uses a
+    """See :class:`agents.devices.cards.CardSource`. Keeps what is not in every answer: faults, and processes of a
     card."""
 
     name = LIBRARY
@@ -74,19 +74,19 @@ class NvmlSource:
 
     @property
     def period_s(self) -> float:
-        return IDLE_PERIOD_S if self.lets_go else 1.0
+        return IDLE_PERIOD_S if self.releases_handles else 1.0
 
     @property
-    def lets_go(self) -> bool:
-        """Whether the driver's handles are closed after each question: the cards idle, and opening them anew is cheap
-        (persistence mode), or one of them waits for a reset that a held handle would be in the way of."""
+    def releases_handles(self) -> bool:
+        """Whether the driver's handles are closed after each question: if the cards are idle and opening is cheap
+        (persistence mode), or if one of them waits for a reset, which a held handle would block."""
         if time.monotonic() - self._used_at < IDLE_AFTER_S or not self._kept:
             return False
         kept = self._kept.values()
         return all(one.get("persistence") for one in kept) or any(one.get("recovery") for one in kept)
 
     def use(self) -> None:
-        """NoteText that a stage holds a card."""
+        """Record that a stage holds a card."""
         self._used_at = time.monotonic()
 
     def present(self, host: ProbedHost) -> bool:
@@ -110,7 +110,7 @@ class NvmlSource:
         if _is_released(host):
             self.reader.close()
             raise ReaderSilent(NoteText(clause("LetGo", file=f"/{RELEASE_FILE}")))
-        told = self.reader.ask(f"{question} once" if self.lets_go else question, deadline_s)
+        told = self.reader.ask(f"{question} once" if self.releases_handles else question, deadline_s)
         if told.get("absent"):
             self.reader.close()
             self._absent_until = time.monotonic() + ABSENT_PAUSE_S
@@ -155,7 +155,7 @@ class NvmlSource:
         )
 
     def _note_speed(self, uuid: str, card: dict[str, Any]) -> None:
-        """Keep the generations in a row at which a busy card's link was found below the one that it could have."""
+        """Record the last generations below the possible one that a busy card's link was found at."""
         now, highest = card.get("pcie_generation"), self._kept[uuid].get("pcie_generation_max")
         if now and highest and (card.get("utilisation") or 0.0) >= BUSY:
             self._slow[uuid] = [*self._slow.get(uuid, [])[-1:], now] if now < highest else []
@@ -171,7 +171,7 @@ class NvmlSource:
         since, told = time.monotonic() - HOLD_S, self._xids.get(uuid, {})
         kept = self._kept.get(uuid, {})
         asked = kept.get("recovery")
-        # Where the library tells what the driver asks for, the fault that only says that it asks tells nothing more.
+        # If the library reports a requested recovery action, the Xid that only announces it is redundant.
         lately = [xid for xid, at in sorted(told.items()) if at > since and (xid != RECOVERY_CHANGED or asked is None)]
         found += [known for xid in lately if (known := condition(xid))]
         if asked is not None and (wanted := recovery(asked)):
@@ -219,7 +219,8 @@ def _attributes(card: dict[str, Any]) -> dict[str, str]:
 
 
 def _division(mig: dict[str, Any] | None, own: frozenset[str] | None) -> Division | None:
-    """How a card in MIG mode is divided. ``own`` are the instances that this agent made; None where it makes none."""
+    """Return the partitioning of a card in MIG mode. ``own`` are the instances that this agent created; None if it
+    creates none."""
     if mig is None:
         return None
     made = [Partition(**each) for each in mig["made"] if each["uuid"] not in (own or ())]
@@ -227,7 +228,7 @@ def _division(mig: dict[str, Any] | None, own: frozenset[str] | None) -> Divisio
 
 
 def _links(card: dict[str, Any], by_pci: dict[str, str]) -> tuple[Link, ...]:
-    """NVLinks summed by peer (a switch is one peer), PCIe to other cards by distance, and PCIe to the host."""
+    """Return NVLinks summed by peer (a switch is one peer), PCIe to other cards by distance, and PCIe to the host."""
     sums: dict[str, float] = {}
     for link in card.get("nvlinks") or []:
         peer = by_pci.get(pci_address(link["remote"] or "") or "", "nvswitch")
@@ -242,7 +243,7 @@ def _links(card: dict[str, Any], by_pci: dict[str, str]) -> tuple[Link, ...]:
 
 
 def _is_released(host: ProbedHost) -> bool:
-    """Whether the operator asked for the driver's handles, a short while ago."""
+    """Whether the operator asked recently to release the driver's handles."""
     try:
         age_s = time.time() - (host.root / RELEASE_FILE).stat().st_mtime
     except OSError:

@@ -1,7 +1,7 @@
-"""Devices that do not exist, in the shapes of machines that do; each is marked as simulated wherever it is shown.
+"""Simulated devices, in the shapes of real machines; each is marked as simulated wherever it is shown.
 
-What they seem to be doing follows from what is claimed on them: a claimed device works, with a slow swing and a little
-noise that depend on its uuid and the time alone; an unclaimed one idles.
+Their samples follow from the claims on them: a claimed device works, with a slow wave and a little noise that depend on
+its uuid and the time only; an unclaimed one idles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _H100_PROFILES = {
     "4g.40gb": 1,
     "7g.80gb": 1,
 }
-# As an operator may have divided it, and as the agent itself divides it for the stages that come.
+# Partitioned as by an operator, and as by the agent itself for arriving stages.
 _DIVIDED = Division(
     "MIG", _H100_PROFILES, [Partition("3g.40gb", 0, 4), Partition("2g.20gb", 4, 2), Partition("1g.10gb", 6, 1)]
 )
@@ -40,7 +40,7 @@ _DIVIDES = Division("MIG", _H100_PROFILES, makes=True, whole=True)
 class MachineShape:
     """A machine: sockets of a CPU model with cores and memory each, and accelerators by name of ``models.toml``.
 
-    ``divisions`` says by index how accelerators are divided; those without one are not.
+    ``divisions`` is the partitioning by index of the accelerator; others are not partitioned.
     """
 
     short: str
@@ -86,7 +86,7 @@ _KINDS = {"huawei": "npu", "habana": "npu", "google": "tpu"}
 
 
 def parse(text: str) -> list[str]:
-    """``4xdgx-h100,2xatlas-800`` -> the shapes' names, one per node."""
+    """Parse ``4xdgx-h100,2xatlas-800`` into the shapes' names, one per node."""
     nodes: list[str] = []
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         count, _, name = piece.partition("x")
@@ -175,11 +175,11 @@ class SimulatedProbe:
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def _division(shape: MachineShape, index: int, uuid: str) -> Division | None:
-    """How one accelerator is divided; its instances are named after it."""
+    """Return the partitioning of one accelerator; its instances are named after it."""
     if index >= len(shape.divisions):
         return None
     division = shape.divisions[index]
@@ -190,7 +190,7 @@ def _division(shape: MachineShape, index: int, uuid: str) -> Division | None:
 
 
 def load(device: Device, claims: list[DeviceClaim], at: float) -> DeviceSample:
-    """What the device seems to do at a time: busy in proportion to what is claimed on it."""
+    """Return the sample of a device at a time: busy in proportion to its claims."""
     mine = [claim for claim in claims if claim.uuid == device.uuid]
     share = min(1.0, sum(claim.milli for claim in mine) / device.capacity_milli)
     seed = int.from_bytes(hashlib.sha256(device.uuid.encode()).digest()[:4], "big") / 2**32

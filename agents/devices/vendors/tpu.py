@@ -1,7 +1,7 @@
 """Finds Google TPU chips through ``tpu-info``, else by their device files.
 
 Format: AI-Hypercomputer/cloud-accelerator-diagnostics, tpu_info. It prints several tables; the second numbers chips by
-their place in the slice, so that rows, not numbers, belong together.
+their place in the slice, so tables are joined by rows, not by numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from agents.devices.visible import Visible
 
 VENDOR = "google"
 PCI_VENDOR = "0x1ae0"
-# Boxes of chips, by how many are in them: a part of a host has to be one to libtpu.
+# The shapes of boxes of chips by their number: libtpu requires a part of a host to be a box.
 _BOXES = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 
 
 def bounds(claimed: int, of_host: int) -> dict[str, str]:
-    """What tells libtpu that a process has a part of its host's chips and no neighbours; nothing where it has them all,
-    for then the host may be one of several, and nothing of a number of chips that are no box."""
+    """Return the variables that tell libtpu that a process has part of its host's chips and no neighbours.
+
+    Empty if it has all of them, because then the host may be one of several, and for a number of chips that is no box.
+    """
     if claimed >= of_host or claimed not in _BOXES:
         return {}
     return {"TPU_CHIPS_PER_PROCESS_BOUNDS": _BOXES[claimed], "TPU_PROCESS_BOUNDS": "1,1,1"}
@@ -37,7 +39,7 @@ _USED = re.compile(r"([\d.]+)\s*GiB\s*/\s*([\d.]+)\s*GiB")
 
 
 def parse(text: str) -> list[Card]:
-    """The chips of the first table, with memory and duty cycle from the second where it is there."""
+    """Parse the chips of the first table, with memory and duty cycle from the second if it is there."""
     tables = _tables(text)
     chips = next((rows for title, rows in tables if "Chips" in title), [])
     use = next((rows for title, rows in tables if "Runtime Utilization" in title), [])
@@ -49,7 +51,7 @@ def parse(text: str) -> list[Card]:
 
 
 def _tables(text: str) -> list[tuple[str, list[Row]]]:
-    """Each title with the rows below it; the frame may be drawn with ``|`` or with box characters."""
+    """Return each title with the rows below it; the frame may be drawn with ``|`` or with box characters."""
     found: list[tuple[str, list[Row]]] = []
     for line in whole(text).replace("│", "|").replace("┃", "|").splitlines():
         line = line.strip()
@@ -80,7 +82,7 @@ def _card(index: int, chip: Row, use: Row | None) -> Card:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFiles:
-    """Chips by ``/dev/accel*``, or by ``/dev/vfio/*`` where a Google device is on the PCI bus."""
+    """Chips by ``/dev/accel*``, or by ``/dev/vfio/*`` if a Google device is on the PCI bus."""
 
     name: str = "the kernel's TPU driver"
     thorough: bool = True
@@ -104,7 +106,7 @@ class DeviceFiles:
         return self.look(host, deadline_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def probe(host: ProbedHost) -> CardProbe:

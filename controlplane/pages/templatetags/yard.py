@@ -47,7 +47,7 @@ KINDS = {"cpu", "gpu", "npu"}
 
 @register.simple_tag
 def icon(name: str, small: bool = False) -> SafeString:
-    """A drawing of the sprite; it is decoration, so words always stand beside it."""
+    """An icon of the sprite; it is decoration, so there is always text beside it."""
     return format_html(
         '<svg class="i{}" aria-hidden="true"><use href="{}#{}"/></svg>',
         " s" if small else "",
@@ -62,14 +62,14 @@ def _badge(look: str, text: str) -> SafeString:
 
 @register.simple_tag
 def badge(state: str, text: str = "") -> SafeString:
-    """A job's or stage's state as icon, word and colour."""
+    """A job's or stage's state as icon, text and colour."""
     look = str(state).lower() if str(state) in STATES else "pending"
     return _badge(look, text or state)
 
 
 @register.simple_tag
 def mark(look: str, text: str) -> SafeString:
-    """A badge that is not a state: warn, lost, preempting."""
+    """A badge for something other than a state: warn, lost, preempting."""
     return _badge(look, text)
 
 
@@ -90,9 +90,9 @@ def kind_icon(kind: str) -> SafeString:
 
 @register.simple_tag
 def when(value: Any, how: str = "clock") -> SafeString | str:
-    """A moment, as ``how`` says: clock, second, ago or running.
+    """A time, formatted as ``how`` says: clock, second, ago or running.
 
-    It is sent in the zone that the reader chose, else in UTC, which scripts turn into that of the browser.
+    It is sent in the user's zone, or in UTC, which scripts convert to that of the browser.
     """
     moment = _moment(value)
     if moment is None:
@@ -113,7 +113,7 @@ def _moment(value: Any) -> datetime | None:
 
 @register.simple_tag
 def between(start: Any, end: Any) -> SafeString | str:
-    """How long something took; where it has not ended, the time runs on in the page."""
+    """How long something took; if it has not ended, the page counts on."""
     first, last = _moment(start), _moment(end)
     if first is None:
         return "–"
@@ -122,19 +122,19 @@ def between(start: Any, end: Any) -> SafeString | str:
 
 @register.filter
 def change(one: Mapping[str, Any]) -> str:
-    """A change of a counterfactual in words."""
+    """The text of a counterfactual's change."""
     return change_text(one)
 
 
 @register.filter
 def minus(value: Any) -> float:
-    """The number with its sign turned."""
+    """The negative of a number."""
     return -float(value)
 
 
 @register.filter
 def figure(cell: Mapping[str, Any], how: str) -> str:
-    """A figure of a simulation as a span, a share or a number; with several seeds, how far one lies from the mean."""
+    """A figure of a simulation as a span, a share or a number; with several seeds, also its deviation."""
     value, spread = cell["value"], cell.get("spread")
     if value is None:
         return "–"
@@ -155,7 +155,7 @@ def needs(changes: Any, who: str) -> bool:
 
 @register.filter
 def per_s(rate: Any) -> str:
-    """Bytes in a second; a dash where nothing was measured."""
+    """Bytes per second; a dash if not measured."""
     return f"{gib(rate)}/s" if isinstance(rate, int | float) else "–"
 
 
@@ -216,7 +216,7 @@ def why(reason: Mapping[str, Any] | None) -> str:
 
 @register.filter
 def said(one: Mapping[str, Any], name: str) -> str:
-    """What ``name`` of it says, in the reader's language."""
+    """The text ``name`` of an object, in the reader's language."""
     return told_text(one, name)
 
 
@@ -228,14 +228,14 @@ def all_said(one: Mapping[str, Any], name: str) -> list[str]:
 
 @register.filter
 def acting(who: Any) -> str:
-    """Who can do something about a reason, in the reader's language."""
+    """Who can change the cause of a wait reason, in the reader's language."""
     return str(ACTS.get(str(who), who))
 
 
 @register.filter
-def division(told: Any) -> str:
-    """How a device is divided; empty for one that is not."""
-    return division_text(told)
+def division(stored: Any) -> str:
+    """The partitioning of a device; empty if it has none."""
+    return division_text(stored)
 
 
 SHARING = {
@@ -247,13 +247,13 @@ SHARING = {
 
 @register.filter
 def sharing(level: str) -> str:
-    """What holds who shares a device to their memory."""
+    """How memory limits of stages that share a device are enforced."""
     return str(SHARING.get(level, level))
 
 
 @register.filter
 def partition(claim: Mapping[str, Any]) -> str:
-    """Which partition of its device a claim holds; empty for one that holds a share."""
+    """The partition that a claim holds; empty if it holds a share."""
     return partition_text(claim["partition"], claim["slot"]) if claim["partition"] else ""
 
 
@@ -265,13 +265,13 @@ def funnel(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 @register.filter
 def actor(name: str) -> str:
-    """Who did something: a person by name, a part of Switchyard in the reader's language."""
+    """The name of who did something: a person by name, a part of Switchyard in the reader's language."""
     return str(ACTORS.get(name, name))
 
 
 @register.simple_tag
 def bar(label: str, *pairs: Any, size: str = "") -> SafeString:
-    """A bar of parts, each a class and a share of 1 in turn, drawn without any inline style."""
+    """A bar of parts, given as classes and shares of 1 in turn, drawn without inline style."""
     drawn, at = [], 0.0
     for look, share in zip(pairs[::2], pairs[1::2], strict=True):
         width = max(0.0, min(1.0 - at, float(share or 0)))
@@ -296,7 +296,7 @@ def share_of(value: Any, total: Any) -> float:
 
 @register.filter
 def level(utilisation: Any) -> str:
-    """The step of the ramp for a utilisation of 0 to 100."""
+    """The step of the colour ramp for a utilisation of 0 to 100."""
     return str(max(0, min(9, int(float(utilisation) // 10))))
 
 
@@ -315,7 +315,7 @@ def plural(count: int, what: str) -> str:
 
 @register.simple_tag
 def shown(count: int, total: int | None = None) -> str:
-    """How many there are, and how many of them are shown where that is not all: a list never just ends."""
+    """The number of rows, and how many of them are shown if not all."""
     if total is None or total <= count:
         return f"{count:,}"
     return _("showing {n} of {total}").format(n=f"{count:,}", total=f"{total:,}")
@@ -323,7 +323,7 @@ def shown(count: int, total: int | None = None) -> str:
 
 @register.simple_tag(takes_context=True)
 def query(context: Mapping[str, Any], **changes: Any) -> str:
-    """The page's query string with some keys changed; an empty value takes a key away."""
+    """The page's query string with some keys changed; an empty value removes a key."""
     params = context["request"].GET.copy()
     params.pop("cursor", None)
     for key, value in changes.items():

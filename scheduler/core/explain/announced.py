@@ -14,10 +14,10 @@ from scheduler.core.model.basis import Basis
 from scheduler.core.model.types import Expected, Promise, Stage, Turnout
 from scheduler.core.world.lateness import PromiseClass, everybody
 
-# Of a wait that was thought to be so short nobody can tell shares.
+# Of a wait expected to be this short no share can be computed.
 LEAST_S: Final = 60.0
 HORIZONS: Final = (("minutes", 300.0), ("hour", 3_600.0), ("hours", 86_400.0))
-# What is taken of a pool of which little is known: from a tenth of the wait to twice as long.
+# The default range of a pool with few observations: from a tenth of the wait to twice as long.
 LOW: Final = 0.1
 HIGH: Final = 2.0
 # A range is of use that is no wider than so many times the wait, or than this.

@@ -24,7 +24,7 @@ TRIES: Final = 32
 ANSWERS: Final = 6
 CLASSES: Final[Mapping[str, int]] = {"medium": 500, "high": 750, "urgent": 1000}
 LIMITS_S: Final = (86_400, 43_200, 21_600, 10_800, 7_200, 3_600, 1_800, 900, 300)
-# A shorter limit helps only where time is what stands in the way.
+# A shorter limit helps only if time is what blocks the stage.
 TIMELY: Final = frozenset({"InvalidSpec", "MaintenanceWindow", "PlannedLater", "ReservedForHigher", "PriorityBehind"})
 # What each kind of change says, and who can make it. The face translates by kind.
 SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
@@ -245,7 +245,7 @@ def _limits(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
         if not least <= limit < now_s:
             continue
         estimate = stage.estimate
-        if estimate.declared:  # what was only declared is declared anew
+        if estimate.declared:  # a declared duration refers to the new alternative
             share = limit / now_s
             estimate = replace(estimate, p50_s=estimate.p50_s * share, p90_s=estimate.p90_s * share)
         text = f"{limit / 3600:g} h" if limit >= 3600 else f"{limit / 60:g} min"

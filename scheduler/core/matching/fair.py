@@ -1,4 +1,4 @@
-"""What a stage can have of the machines, as those policies see it that share them out by a program."""
+"""What a stage can get of the machines, for policies that allocate by a linear program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FairClaimant:
 
 
 def parts(stages: Iterable[Stage], world: ReadOnlyWorld) -> list[FairClaimant]:
-    """The ways of each stage; left out is one that fits nowhere or of which nobody knows what it asked for."""
+    """Return the alternatives of each stage, without stages that fit nowhere or whose request is unknown."""
     found = []
     for stage in stages:
         if not stage.alternatives or not (request := world.request_class(stage)).feasible_sets:

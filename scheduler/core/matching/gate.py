@@ -1,4 +1,4 @@
-"""What blocks a stage whatever is free: its own state, its dependencies, time, and what its project may have."""
+"""What blocks a stage whatever is free: its own state, its dependencies, time, and the limits of its project."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_closed(pool: Pool) -> bool:
 
 
 def fault(view: View, stage: Stage) -> Reason | None:
-    """Return what is wrong with the stage itself, so that it cannot run as it is, whatever is free."""
+    """Return why the stage itself cannot run, whatever is free."""
     pool = view.pools.get(stage.pool)
     if pool and pool.max_limit_s is not None and (stage.time_limit_s or 0.0) > pool.max_limit_s:
         above = clause("TimeLimitAbove", asked_s=stage.time_limit_s, most_s=pool.max_limit_s, pool=pool.name)
@@ -81,9 +81,9 @@ def gate(view: View, outcome: WaitOutcome) -> float | None:
 
 
 def admitted(view: View, outcome: WaitOutcome, request: RequestClass) -> list[FeasibleSet]:
-    """Return the feasible sets that no policy forbids, whatever is free. Notes why the others are.
+    """Return the feasible sets that no policy forbids, whatever is free. Notes the reasons of the others.
 
-    A refusal holds for the rest of the cycle: what a project holds and who is ahead only grows in it.
+    A refusal holds for the rest of the cycle, because holdings of projects and stages ahead only grow in it.
     """
     policies = view.profile(request.pool).admits
     if not policies:

@@ -1,4 +1,4 @@
-"""What the load of nodes means for who runs there."""
+"""The effect of a node's load on its stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLACK: Final = 0.25
 
 
 def share(grants: Iterable[Grant], node: str, world: ReadOnlyWorld) -> float:
-    """Which part of the cores of ``node`` these grants are: what who holds them adds to its load."""
+    """Return the share of the cores of ``node`` in these grants: the load that their holder adds."""
     devices = world.ledger.devices
     size = sum(device.capacity_milli for device in world.nodes[node].devices if device.kind == "cpu")
     held = sum(one.milli for one in grants if one.device in devices and devices[one.device].kind == "cpu")

@@ -1,6 +1,6 @@
-"""What is free on nodes, as policies that place look at it: one line per place, before and after a request is met.
+"""Free capacity of nodes for placement policies: one line per place, before and after a request is met.
 
-All shares are thousandths of a device or of a core. Devices that a node does not have count as having nothing free.
+All shares are thousandths of a device or of a core. A device that a node does not have counts as not free.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Room:
 
 
 class Columns:
-    """Facts about the devices of a fleet, for policies that place; :meth:`follow` keeps them true.
+    """Facts about the devices of a fleet, for placement policies; :meth:`follow` updates them.
 
-    ``kinds`` are the kinds of devices there are. ``numa`` and ``group`` are the NUMA node and the link group of each
-    device row (-1 where it is not known), ``warned`` whether it warns; the last value of each stands for "no such
-    device". Of each node row, ``gbps`` is what its link carries (Gbit/s; 0 where that is not known), ``load`` its load,
-    and ``troubled`` whether it has a device that ails, or more to do than it can.
+    ``kinds`` are the existing kinds of devices. ``numa`` and ``group`` are the NUMA node and the link group of each
+    device row (-1 if unknown), ``warned`` whether it is degraded; the last value of each stands for "no such device".
+    For each node row, ``gbps`` is the bandwidth of its link (Gbit/s; 0 if unknown), ``load`` its load, and ``troubled``
+    whether it has an unhealthy or degraded device, or is overloaded.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -101,7 +101,7 @@ class Columns:
             self._by_kind[kind] = wider
 
     def has(self, digest: str) -> npt.NDArray[np.bool_]:
-        """On which node rows something already lies."""
+        """Return on which node rows an input is cached."""
         known = self._cached.get(digest)
         if known is None:
             if len(self._cached) >= _REMEMBERED:
@@ -125,7 +125,7 @@ class Columns:
         return [row for row in rows if row >= 0 and devices[row].kind == kind]
 
     def size(self, kind: str) -> Rows:
-        """How much all devices of one kind have, node by node, when nobody uses them."""
+        """Return the capacity of all devices of one kind, by node."""
         at = self.of(kind)
         size: Rows = np.where(at >= 0, np.append(self._fleet.capacity, 0)[at], 0).sum(axis=1)
         return size
@@ -148,15 +148,15 @@ def columns(fleet: Fleet) -> Columns:
 
 
 def free(world: ReadOnlyWorld, nodes: Rows, kind: str) -> Rows:
-    """What is free of each device of ``kind`` on these node rows."""
+    """Return the free share of each device of ``kind`` on these node rows."""
     found: Rows = np.maximum(world.ledger.milli[columns(world.ledger.fleet).of(kind)[nodes]], 0)
     return found
 
 
 def room(feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld, kind: str) -> Room:
-    """The places ``rows`` of ``feasible``, at which it fits, before and after its request was met.
+    """Return the places ``rows`` of ``feasible``, on which it fits, before and after its request is met.
 
-    Which devices of ``kind`` would be taken is what the engine would do.
+    The devices of ``kind`` that would be taken are those that the engine would choose.
     """
     nodes = feasible.places.nodes[rows]
     own = columns(world.ledger.fleet).of(kind)[nodes]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 WHOLE: Final = 1000
 _REMEMBERED: Final = 64
 _MOST: Final = 500
-# Where nobody said or saw what is usual: single devices, gangs of a node, and shares, all with some cores.
+# The default workload: single devices, gangs of a node, and shares, all with some cores.
 EVEN: Final[tuple[Typical, ...]] = tuple(
     Typical(kind, count, milli, 8_000 * count * milli // WHOLE, share / 2)
     for kind in ("gpu", "npu")
@@ -83,12 +83,12 @@ def in_force(world: ReadOnlyWorld) -> tuple[Typical, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """How much of what is free on a node typical requests could use: the complement of its fragmentation.
+    """Return how much of the free capacity of a node typical requests could use: the complement of its fragmentation.
 
-    From the definition of fragmentation in Weng et al., ATC 2023 (FGD): to a request that does not fit on the node, all
-    that is free there is lost; to one that fits, those devices are lost that have less free than it asks of each.
-    Everything is looked up: ``_parts[c, m]`` is what a device with ``m`` thousandths free adds where the cores suffice
-    for the first ``c`` sizes of request, ``_wholes[c, n]`` what ``n`` free devices add for requests of several.
+    By the definition of fragmentation in Weng et al., ATC 2023 (FGD): for a request that does not fit on the node, all
+    free capacity there is lost; for one that fits, those devices are lost that have less free than it asks of each. All
+    values are looked up: ``_parts[c, m]`` is the contribution of a device with ``m`` thousandths free if the cores
+    suffice for the first ``c`` sizes of request, ``_wholes[c, n]`` that of ``n`` free devices for requests of several.
     """
 
     _cores: Rows
@@ -124,9 +124,9 @@ def usable(workload: tuple[Typical, ...], kind: str, widest: int, covers: float)
 
 @dataclass(frozen=True, slots=True)
 class UsualDemand:
-    """What is usually requested of devices of a kind.
+    """The typical demand for devices of a kind.
 
-    ``cores_milli`` usually go with a device, and ``spread_milli`` is the standard deviation for one device's worth of
+    ``cores_milli`` typically go with a device, and ``spread_milli`` is the standard deviation for one device's worth of
     requests. ``fill[m]`` is how many of ``m`` thousandths common requests can fill. ``gangs[n]`` is how many of ``n``
     free devices requests of several could fill, weighted by their part of the demand.
     """

@@ -1,1 +1,1 @@
-"""What the engine is given and what it gives back."""
+"""Inputs and outputs of the engine."""

@@ -1,4 +1,4 @@
-"""What a forecast rests on, as codes; people read them as sentences that the control plane makes."""
+"""The basis of a forecast as codes; the control plane renders them as sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Basis(StrEnum):
-    """What a forecast of a run time or of a start rests on; those that begin with ``Unknown`` say why there is none."""
+    """The basis of a forecast of a run time or of a start; codes that begin with ``Unknown`` tell why there is none."""
 
     LIMITS = "BasisLimits"
     DECLARED = "BasisDeclared"

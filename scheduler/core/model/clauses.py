@@ -1,8 +1,8 @@
-"""What the engine says to people, as clauses: a code and named values, from which any language makes its sentence.
+"""The engine's messages as clauses: a code and named values, from which a sentence is rendered in any language.
 
-A sentence is its clauses one after the other; each brings the punctuation that joins it to the one before. Codes and
-the names of their values are stable: people's scripts read them. Values are plain JSON, and what measures something
-tells its unit by its name: ``_s`` are seconds, ``_bytes`` are bytes.
+A sentence is the concatenation of its clauses; each includes the punctuation that joins it to the previous one. Codes
+and the names of their values are stable, because programs read them. Values are plain JSON, and the name of a measured
+value tells its unit: ``_s`` are seconds, ``_bytes`` are bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "RunTimeUnknown": _("; how long it will run is unknown"),
     "OtherWays": _("; {others} other ways would end later"),
     "TurnHere": _("its turn has come, on {nodes}"),
-    # Why a running stage stops, to go on elsewhere or with another number of nodes.
+    # Why a running stage stops, to continue elsewhere or with another number of nodes.
     "MakesRoom": _("makes room for {stage}"),
     "NodeIdle": _("{nodes} is idle"),
     "NodesIdle": _("{nodes} are idle"),
@@ -62,7 +62,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NextAttempt": _("{cause}: attempt {attempt} of {of} follows"),
     # What stands in a reason for waiting and is more than a number or a name.
     "TimeLimitAbove": _("its time limit of {asked_s} is above the {most_s} that pool {pool} allows"),
-    # Why the timetable was computed anew.
+    # Why the timetable was recomputed.
     "PromisesBroken": _("the promises of {stages} could not be kept"),
     "MorePromisesBroken": _("the promises of {stages} and {more} more could not be kept"),
     "BundleGone": _("it is no longer kept; upload it again"),
@@ -76,7 +76,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     # What makes planning raise; a fault is what Python says of it.
     "Unplannable": _("it cannot be planned: {fault}"),
     "HolderUnplannable": _("{stage} runs here and cannot be planned: {fault}"),
-    # What a stage asks of each of its nodes.
+    # The request of a stage on each of its nodes.
     "EachOfNodes": _("{nodes} nodes with "),
     "Devices": _("{count} {device}"),
     "ShareOfEach": _(" x {milli}/1000"),

@@ -29,8 +29,7 @@ def dump(value: Snapshot | Plan, now: float | None = None) -> str:
 
 
 def load(text: str) -> tuple[Snapshot, float | None]:
-    """The snapshot that :func:`dump` wrote, and when it was taken. Raises ``ValueError`` that says what is wrong and
-    where."""
+    """Return the snapshot that :func:`dump` wrote, and its time. Raises ``ValueError`` with what is wrong and where."""
     try:
         body = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,7 +1,8 @@
-"""Partitions of a device: which layouts its hardware allows, and where one more fits (MIG, vNPU).
+"""Partitions of a device: the layouts that its hardware allows, and where one more fits (MIG, vNPU).
 
-Tables and their sources are in ``partitions.toml``. A layout is what a device is divided into now; a device with an
-empty layout is whole. Where partitions were made by somebody else, only those count, and nothing is divided anew.
+Tables and their sources are in ``partitions.toml``. A layout is the present partitioning of a device; a device with an
+empty layout is whole. If partitions were created outside of Switchyard, only those are used, and the device is not
+repartitioned.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ MANY = 64
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile:
-    """A kind of partition. It has ``milli`` of the compute, ``memory_bytes`` by its name, and takes ``memory_milli`` of
-    what the device has. It covers ``size`` slots from one of ``starts``, and ``uses`` so much of other resources. There
-    may be at most ``most`` of it on a device."""
+    """A partition profile. It has ``milli`` of the compute, ``memory_bytes`` by its name, and takes ``memory_milli`` of
+    the device's memory. It covers ``size`` slots from one of ``starts``, and ``uses`` amounts of other resources. A
+    device may have at most ``most`` of it."""
 
     name: str
     milli: int
@@ -48,8 +49,8 @@ WHOLE: Layout = ()
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """How the devices of a model, all of one ``kind``, can be divided: into ``slots`` in a row, or by what they have of
-    each resource."""
+    """How the devices of a model, all of one ``kind``, can be partitioned: into consecutive ``slots``, or by the
+    amounts of each resource."""
 
     name: str
     kind: str
@@ -131,7 +132,7 @@ def tables() -> Mapping[str, PartitionTable]:
 
 
 def table_of(vendor: str, model: str) -> PartitionTable | None:
-    """How a device of this model can be divided; ``None`` where it cannot, or nobody wrote it down."""
+    """Return how a device of this model can be partitioned; ``None`` if it cannot, or is not in the tables."""
     text = f"{vendor} {model}"
     return next((one for one in tables().values() if re.search(one.match, text, re.IGNORECASE)), None)
 

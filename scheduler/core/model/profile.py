@@ -15,17 +15,17 @@ H = TypeVar("H", Rank, Admit, Score, Victims)
 class Profile:
     """The engine branches on these fields and never on ``name``.
 
-    ``policies`` are pairs of a policy and its weight. ``timetable``: *none* promises nothing; *keep* gives each stage a
-    start and devices once and holds on to them; *repair* moves entries when the world moves. ``plan_with`` is the
-    quantile of durations that the timetable reserves. ``start_early`` lets a stage start before its entry.
+    ``policies`` are pairs of a policy and its weight. ``timetable``: *none* makes no reservations; *keep* gives each
+    stage a reservation once and keeps it; *repair* moves reservations when the cluster changes. ``plan_with`` is the
+    quantile of durations that the timetable reserves. ``start_early`` lets a stage start before its reservation.
 
-    ``depth`` is how many stages of a pool get an entry, ``horizon_s`` how far ahead one may lie, ``repair_depth`` how
-    many of the first entries are looked at in each cycle for an earlier time, and ``drift`` the share of the horizon's
-    device time by which those may move before all the others are looked at too.
+    ``depth`` is how many stages of a pool get a reservation, ``horizon_s`` how far ahead one may be, ``repair_depth``
+    how many of the first reservations are checked in each cycle for an earlier time, and ``drift`` the share of the
+    horizon's device time by which those may move before all others are checked too.
 
     ``rotates`` is the time-sharing mode of :mod:`scheduler.core.planning.time_sharing`: *none*; *event*, where running
-    and waiting stages are lined up anew whenever something happens; or the length of a round in seconds, before whose
-    end nobody who began in it is displaced. It goes with the timetable *none*.
+    and waiting stages are ordered again at every event; or the length of a round in seconds, before whose end no stage
+    that started in it is displaced. It requires the timetable *none*.
     """
 
     name: str
@@ -105,8 +105,8 @@ class Profile:
 
     @cached_property
     def evicts(self) -> tuple[Victims, ...]:
-        """The gentlest first: who can shrink gives back before what was lent is taken back, and that before anybody is
-        stopped for another's sake."""
+        """The least disruptive first: elastic stages shrink before lent quota is reclaimed, and that comes before
+        preemption."""
         found = [policy for policy in self._all(Victims, "victims") if policy not in self.overtakes]
         return tuple(sorted(found, key=lambda one: (not overrides(one, Victims, "stakes"), not one.by_project)))
 
@@ -116,5 +116,5 @@ class Profile:
 
     @cached_property
     def reclaims(self) -> bool:
-        """Whether some policy takes back what was lent, so that it matters whose a stage is."""
+        """Whether some policy reclaims lent quota, so that the project of a stage matters."""
         return any(one.by_project for one in self.evicts)

@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its stage: queue it again, give up, or cancel. A pure table."""
+"""Decides what the end of an attempt means for its stage: requeue, give up, or cancel. A pure table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RetryVerdict:
 
 # The stage did nothing wrong: it always goes back, and it costs none of its retries.
 NO_FAULT: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.CHECKPOINTED, Cause.NODE_UNFIT})
-# Told to stop so that it goes on later or elsewhere: its state is worth saving first.
+# Stopped to continue later or elsewhere: its state is worth saving first.
 GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED, Cause.NODE_UNFIT}
 NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})
 # No second attempt could end otherwise.

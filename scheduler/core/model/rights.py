@@ -1,4 +1,4 @@
-"""Quotas by project and by cohort, so that nobody has to look through all of them."""
+"""Quotas indexed by project and by cohort."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""English sentences that know from which template and values they were made, so that others can say them again.
+"""English sentences that keep their template and values, so that they can be rendered in other languages.
 
-What is raised here is English for whoever reads a log or a terminal; the control plane, which knows the language of the
-person who asked, makes the sentence anew from its template.
+Exceptions here are in English for logs and terminals; the control plane renders them from the template in the language
+of the request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sentence(str):
         made.template, made.fields = template, fields
         return made
 
-    def format(self, **fields: Any) -> Sentence:  # type: ignore[override]  # by name only: other languages order anew
+    def format(self, **fields: Any) -> Sentence:  # type: ignore[override]  # by name only: other languages have another order
         return Sentence(self.template, **fields)
 
 
@@ -32,5 +32,5 @@ def _(template: str) -> Sentence:
 
 
 def said(error: Exception) -> str:
-    """What an error says, as a sentence where it was raised with one."""
+    """Return the message of an error, as a sentence with its template if it has one."""
     return error.args[0] if error.args and isinstance(error.args[0], Sentence) else str(error)

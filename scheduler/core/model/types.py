@@ -1,7 +1,7 @@
-"""What the engine sees and what it answers: a Snapshot goes in, a Plan comes out. All of it is frozen data.
+"""The engine's input and output: a Snapshot goes in, a Plan comes out. All of it is frozen data.
 
 Times are seconds since the epoch as floats and end in ``_at``; spans end in ``_s``; shares are integers in thousandths
-of a device (``_milli``); memory is in bytes. Nothing here knows Django, a clock or a die.
+of a device (``_milli``); memory is in bytes. Nothing here imports Django, or reads a clock or a random number.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ class Mode(StrEnum):
 class Device:
     """One schedulable unit. A CPU device is one NUMA node with cores x 1000 milli; any other has 1000 milli.
 
-    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it until
-    ``fenced_until`` (:mod:`scheduler.core.model.fences`). A ``warned`` device works, but something about it warns:
-    pending row remaps, rising corrected errors, a link below its width.
-    ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
-    who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
-    parts are granted and nothing else.
+    ``fenced_for`` names the stage for which an eviction freed this device; no other stage may take it until
+    ``fenced_until`` (:mod:`scheduler.core.model.fences`). A ``warned`` device works but is degraded: pending row
+    remaps, rising corrected errors, a link below its width. ``partitions`` names the table in ``partitions.toml`` by
+    which it may be partitioned; such a device is also assigned whole to stages that ask for no partition, unless
+    ``whole`` is false. If ``made`` is given it is partitioned already: only those partitions are assigned.
 
-    Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
-    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link. ``busy`` is its mean utilisation of
-    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured. ``sharing`` says what holds who shares
-    it to their memory: *hard* (hardware), *soft* (its agent), *none*; empty where that was not told.
+    Devices of a node with the same ``group`` are joined by links that are faster than the path through the host
+    (NVLink, HCCS, XGMI, or a PCIe switch); ``None`` if the node reports no such link. ``busy`` is its recent mean
+    utilisation, from 0 to 1 in steps of an eighth; ``None`` if not measured. ``sharing`` is how memory shares are
+    enforced: *hard* (by hardware), *soft* (by its agent), *none*; empty if unknown.
     """
 
     id: str
@@ -71,7 +70,7 @@ class Device:
 
     @property
     def ails(self) -> bool:
-        """Whether who runs on it should go on elsewhere: it warns, or it is found unhealthy and takes nobody new."""
+        """Whether running stages should move away from it: it is degraded, or unhealthy and accepts no new stage."""
         return self.warned or self.health is Health.UNHEALTHY
 
 
@@ -79,11 +78,11 @@ class Device:
 class Node:
     """A machine with an agent. ``pools`` are the names of the pools it belongs to.
 
-    ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
-    domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
-    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in
-    Gbit/s; ``None`` before any did. ``load`` says how much of what it can do it has to do: 0 idle, 1 full, beyond that
-    tasks queue for cores or stand still for disks or memory; in steps of an eighth.
+    ``cached`` are the digests that it has already (bundles, data, checkpoints), sorted. ``labels`` name its domains:
+    ``rack``, ``switch``, ``nvlink-domain``, ``site``. A node that is not ``awake`` sleeps to save power, and one
+    without a container engine does not ``runs_images``. ``fetch_gbps`` is the recent bandwidth of fetched inputs, in
+    Gbit/s; ``None`` before any. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
+    for cores or are stalled on disks or memory; in steps of an eighth.
     """
 
     id: str
@@ -131,13 +130,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a stage runs on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``.
+    """The run time of a stage on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``.
 
-    Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
-    is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
-    their P90; ``None`` where none has. Where it is not ``known`` it is something to plan with and nothing to show.
-    ``basis`` is what it rests on: a :class:`Basis`, or the English sentence that records kept before there were codes;
-    ``runs`` is on how many runs, where it rests on runs.
+    If ``declared`` it was not measured but stated by a person, and then refers to the fastest device that is open to
+    the stage, not to one of speed 1. ``reliability`` is the share of recent such stages that ended by their P90;
+    ``None`` without any. If not ``known`` it is used for planning but not shown. ``basis`` is a :class:`Basis`, or the
+    English sentence in records from before there were codes; ``runs`` is the number of runs that it rests on, if any.
     """
 
     p50_s: float
@@ -149,7 +147,7 @@ class Estimate:
     runs: int = 0
 
     def without(self, done_s: float) -> Estimate:
-        """What is left once so many seconds of the work are done and kept."""
+        """Return what is left once so many seconds of the work are done and kept."""
         if done_s <= 0.0:
             return self
         return replace(self, p50_s=max(self.p50_s - done_s, 1.0), p90_s=max(self.p90_s - done_s, 1.0))
@@ -190,21 +188,19 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage that waits. ``unmet`` names the stages it needs that have not completed; ``blocked_by`` the one among
-    them that can never complete. ``pinned`` restricts it to those nodes (its data lie there), ``avoid`` excludes nodes,
-    by name or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the
-    project.
+    """A waiting stage. ``unmet`` names its dependencies that have not completed; ``blocked_by`` the one among them that
+    can never complete. ``pinned`` restricts it to those nodes (where its data are), ``avoid`` excludes nodes, by name
+    or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share is kept per project.
 
-    ``bundle_gone`` tells that its code is no longer kept, ``image_missing`` why its image cannot be fetched, where that
-    is known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its
-    project may not use its pool any more.
-    ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
-    where its data must stay. ``within`` is the sort of domain
-    (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
+    ``bundle_gone`` tells that its code is no longer stored, ``image_missing`` why its image cannot be fetched, if
+    known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project
+    may not use its pool any more. ``inputs`` are the digests of its inputs, ``input_bytes`` their sizes as far as
+    known; ``site`` is where its data must stay. ``within`` is the kind of domain (``rack``, ``nvlink-domain``) that all
+    its ranks should share, and must share if ``within_required``.
 
-    ``attained_device_s`` is the service that it received in earlier attempts (devices times seconds), ``received_s``
-    how long it ran on each model. ``truth_s`` is what is really left of its work on a device of speed 1: nobody knows
-    it but a simulated world, for policies that are marked as oracles. ``stopped_at`` is the end of its last attempt.
+    ``attained_device_s`` is the service of its earlier attempts (devices times seconds), ``received_s`` how long it ran
+    on each model. ``truth_s`` is its true remaining work on a device of speed 1, which only a simulated world knows,
+    for policies that are marked as oracles. ``stopped_at`` is the end of its last attempt.
 
     An elastic stage runs on ``nodes`` to ``most_nodes`` nodes; 0 there means that it has one size only. Its estimate is
     for the least; on ``n`` times the nodes it is ``n ** scaling`` times as fast.
@@ -261,23 +257,21 @@ class Stage:
 class Running:
     """A stage that holds devices: starting, running, stopping or suspended.
 
-    ``progress`` is the share of its work (0.05 to 1) that was done at ``progress_at``, where it reports it.
-    ``evicted_for`` names the stage for which it was told to stop, if for another. ``min_runtime_s`` protects it from
-    eviction for that long after its start. ``restart_s`` is how long it will take from the next time that it is given
-    devices until it runs.
+    ``progress`` is the share of its work (0.05 to 1) that was done at ``progress_at``, if it reports it.
+    ``evicted_for`` names the stage for which it was asked to stop, if for another. ``min_runtime_s`` protects it from
+    eviction for that long after its start. ``restart_s`` is how long it will take from its next start until it runs.
 
     ``eligible_at`` is since when it could have run.
 
     For profiles that rotate: ``submitted_at`` and ``alternatives`` are those of the stage (without alternatives it
-    cannot be placed anew), ``attained_device_s``, ``received_s`` and ``truth_s`` mean what they mean there, as of
-    ``counted_at`` (the start where that is ``None``). One that ``saves_on_stop`` loses no work when it is told to stop.
-    ``in_circle`` tells that it was stopped for others that were stopped for it.
+    cannot be placed again), ``attained_device_s``, ``received_s`` and ``truth_s`` are as for a waiting stage, as of
+    ``counted_at`` (the start if that is ``None``). A stage that ``saves_on_stop`` loses no work when it is asked to
+    stop. ``in_circle`` tells that it was stopped for others that were stopped for it.
 
-    An elastic stage may go on with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which it
-    is ``pinned`` if any are named. ``avoid``, ``site`` and ``within`` hold for it as they did when it waited. While it
-    stops in order to, its first ``keeps`` ranks stay its own.
-    Its estimate is for the size that it has. ``gave_back_at`` are the times at which it
-    gave nodes back to others.
+    An elastic stage may continue with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which
+    it is ``pinned`` if any are named. ``avoid``, ``site`` and ``within`` apply as when it waited. While it stops in
+    order to shrink, its first ``keeps`` ranks stay its own. Its estimate is for its present size. ``gave_back_at`` are
+    the times at which it shrank for others.
     """
 
     id: str
@@ -332,10 +326,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A project's right to devices of a kind, and of a ``model`` where one is named (part of its name, in any case), in
-    thousandths of a device; ``None`` means without limit. A ``normalised`` one counts devices by what they are worth
-    beside an A100 (:mod:`scheduler.core.resources.charges`). What the projects of one cohort do not use of rights to
-    the same can be borrowed by the others of it."""
+    """A project's quota of devices of a kind, and of a ``model`` if one is named (part of its name, in any case), in
+    thousandths of a device; ``None`` is unlimited. A ``normalised`` one counts devices in A100 equivalents
+    (:mod:`scheduler.core.resources.charges`). Unused quota may be borrowed by other projects of the same cohort."""
 
     project: str
     kind: str
@@ -374,9 +367,9 @@ class Typical:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A named set of nodes with its own profile. A stopped pool starts nothing. ``typical`` is what is usually asked of
-    it, for policies that keep room for that; it changes seldom. No stage may have a longer limit than ``max_limit_s``,
-    and no user more than ``user_limit`` stages running at once."""
+    """A named set of nodes with its own profile. A stopped pool starts nothing. ``typical`` is its typical workload,
+    for policies against fragmentation; it rarely changes. No stage may have a longer limit than ``max_limit_s``, and no
+    user more than ``user_limit`` running stages at once."""
 
     name: str
     profile: str = "hybrid"
@@ -400,9 +393,8 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Turnout:
-    """What became of announced starts that are alike. Eight of ten waits were between ``low`` and ``high`` times as
-    long as was thought; ``None`` where too few are known. ``held`` of the ``seen`` ranges that people were shown came
-    true."""
+    """The outcomes of similar announced starts. Eight of ten waits were between ``low`` and ``high`` times the expected
+    one; ``None`` with too few observations. ``held`` of the ``seen`` ranges that were shown contained the start."""
 
     low: float | None = None
     high: float | None = None
@@ -414,14 +406,13 @@ class Turnout:
 class Snapshot:
     """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
 
-    ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
-    (:mod:`scheduler.core.world.lateness`); without it a promise rests on the durations of what runs before it alone.
-    ``announced`` says in the same way what became of the starts that were announced
-    (:mod:`scheduler.core.explain.announced`).
+    ``lateness`` is how many seconds nine of ten recent promised starts came late at most, by pool and breadth
+    (:mod:`scheduler.core.world.lateness`); without it a promise rests on the durations of the stages before it alone.
+    ``announced`` has the outcomes of announced starts (:mod:`scheduler.core.explain.announced`).
 
-    ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
-    ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
-    cycle before, or where nobody knows (``None``), any node may be one.
+    ``given_back`` are the nodes on which something was released since a cycle last looked for earlier times, and
+    ``stirred`` the stages with a reservation that something kept from starting then and not now, or the other way;
+    without a previous cycle, or if unknown (``None``), any node may be one.
     """
 
     nodes: tuple[Node, ...]
@@ -440,9 +431,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage or node as
-    it is now, ``None`` for one that is gone. ``serial`` counts the snapshots of a store; these are the news since the
-    one before it."""
+    """The changes between two snapshots of one store, by id: the stage or node as it is now, ``None`` if it is gone.
+    ``serial`` counts the snapshots of a store; these are the changes since the previous one."""
 
     serial: int
     waiting: Mapping[str, Stage | None] = field(default_factory=dict)
@@ -461,10 +451,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a stage will probably start, as a range, and what that rests on (a :class:`Basis`). ``at`` is when it would
-    start if everything went as predicted, and ``since`` when that was thought. Where the range is too wide to be
-    useful it is not ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true.
-    """
+    """The expected start of a stage, as a range, with its basis (a :class:`Basis`). ``at`` is when it starts if
+    everything goes as predicted, and ``since`` when that was computed. If the range is too wide to be useful it is not
+    ``known``, and not shown. ``held`` of the ``seen`` earlier ranges of this pool contained the start."""
 
     low_at: float
     high_at: float
@@ -506,9 +495,9 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Stop a running stage that has ``was`` nodes and let it go on with ``size``, for ``stage`` (for its own sake where
-    that is empty). ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
-    device-seconds. ``devices`` are those that it gives back and that are kept for ``stage``."""
+    """Stop a running stage that has ``was`` nodes and continue it with ``size``, for ``stage`` (for its own sake if
+    that is empty). ``why`` is the reason as text, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    device-seconds. ``devices`` are those that it releases and that are fenced for ``stage``."""
 
     cause: ClassVar[Cause] = Cause.RESIZE
 
@@ -525,8 +514,8 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Stop a running stage, for its own sake, and let it go on at ``placement`` or, if that is taken by then, wherever
-    it fits. ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    """Stop a running stage, for its own sake, and continue it at ``placement`` or, if that is taken by then, wherever
+    it fits. ``why`` is the reason as text, ``said`` in clauses; ``price`` and ``gain`` are in weighted
     device-seconds."""
 
     cause: ClassVar[Cause] = Cause.MOVE
@@ -541,7 +530,7 @@ class Move:
     said: Said = ()
 
 
-# Whoever is told to stop: for whom, at what price, and what is kept for whom.
+# All stages to stop: for whom, at what price, and which devices are fenced.
 Stop = Preempt | Resize | Move
 
 
@@ -568,8 +557,8 @@ class Plan:
     overrun.
 
     ``swaps`` are starts on devices that the victims of this very plan still hold; their stages are among ``waits`` or
-    among the victims too. Who can stop a stage at once may begin them in the same breath; everybody else passes them
-    over: a later plan starts those stages when the devices are free.
+    among the victims too. A store that stops stages at once may start them immediately; others ignore them: a later
+    plan starts those stages when the devices are free.
     """
 
     starts: tuple[Start, ...] = ()
@@ -584,5 +573,5 @@ class Plan:
 
     @property
     def stops(self) -> tuple[Stop, ...]:
-        """All who are told to stop, whether or not they go on elsewhere at once."""
+        """Return all stages to stop, whether or not they continue elsewhere at once."""
         return (*self.preempts, *self.resizes, *self.moves)

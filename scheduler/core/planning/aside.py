@@ -15,7 +15,7 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Plan, Running, Snapshot, Stage
 from scheduler.core.planning import engine
 
-# What was set aside is tried again after so long.
+# What was set aside is tried again after this time.
 AGAIN_S: Final = 30.0
 # Half an hour of a busy cluster.
 MOST_CYCLES: Final = 2_000
@@ -105,7 +105,7 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
     def says(world: Snapshot) -> str:
         try:
             engine.plan(found.out_of(world), profile, now)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is told
+        except Exception as error:  # noqa: BLE001  any error is reported
             return f"{type(error).__name__}: {error}"
         return ""
 
@@ -113,7 +113,7 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
     for node, why in _bad(snapshot.nodes, lambda some: says(replace(empty, nodes=tuple(some)))):
         found.nodes[node.id] = _unplannable(why)
     for run, why in _bad(snapshot.running, lambda some: says(replace(snapshot, waiting=(), running=tuple(some)))):
-        # It holds devices in fact: nothing else may start on them while nobody can tell which.
+        # It holds devices: nothing else may start on them while it is unknown which.
         found.stages[run.id], found.names[run.id] = _unplannable(why), _named(run)
         holds = (clause("HolderUnplannable", stage=_named(run), fault=why),)
         found.nodes.update(dict.fromkeys(run.placement.nodes, holds))

@@ -24,7 +24,7 @@ from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View, WaitOutcome, grants_of
 
-# So many stages of the queue are thought about, and so many of the most promising places for each rank.
+# The number of stages of the queue that are considered, and of the most promising places for each rank.
 STAGES, PLACES = 16, 16
 
 

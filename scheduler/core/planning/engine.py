@@ -104,7 +104,7 @@ class Planner:
             self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.unsettled)))
             self._queue = decide(view)
         except BaseException:
-            self._forget()  # what it knows by half
+            self._forget()  # its state is incomplete
             raise
         self._cycles += 1
         return view
@@ -165,7 +165,7 @@ def decide(view: View) -> StageOrder:
     lift_overtaken(view)
     yield_promises(view)
     for stage in in_order(view, view.owners & view.pending.slot.keys(), queue):
-        settle(view, stage, queue)  # what was freed for it is its own before anybody looks
+        settle(view, stage, queue)  # devices freed for it are claimed before the walk
     view.close_fences()
     if view.reservations and (view.elastic or view.victim_index.some_became_unsafe(view.now)):
         ask_again(view, queue)
@@ -307,7 +307,7 @@ def settle(view: View, stage: Stage, queue: StageOrder) -> None:
         outcome.searched = True
         early = stage.id in view.owners and profile.start_early and earliest <= view.now
         if early and start_now(view, outcome, feasible_sets):
-            return  # what was freed for it is free: it does not wait for the hour that was once foreseen
+            return  # the devices freed for it are free: it does not wait for its former reservation
         stays = stage.promise and profile.timetable != "none" and stage.id not in view.owed
         if stays and stage.promise and keep(view, outcome, stage.promise, earliest):
             pass

@@ -17,7 +17,7 @@ from scheduler.core.model.types import Stage
 from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.view import View
 
-# With more newcomers than this the queue is sorted anew.
+# With more new stages than this the queue is sorted completely.
 FEW: Final = 64
 
 
@@ -93,7 +93,7 @@ def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
         if pending.owners[code][0] == pool
     )
     heads, spoken = list[tuple[Column, Column]](), dict[str, float]()
-    for _, project, code in owners:  # what the stages of a higher class ask for comes first
+    for _, project, code in owners:  # stages of a higher class come first
         one, before = shares.of[code], spoken.get(project, view.taken(project))
         heads.append((one.slots, (before + one.along) / view.weight(project)))
         spoken[project] = before + one.whole

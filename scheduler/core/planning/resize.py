@@ -30,7 +30,7 @@ from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 Finds = Callable[[View, WaitOutcome, FeasibleSet, float, Iterable[int]], Option | None]
 
 LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
-# Below this scaling a node more is as good as idle, and is left to whoever comes next.
+# Below this scaling another node is nearly useless, and is left to other stages.
 LEAST_SCALING: Final = 0.2
 # Weights do not ask for the curve.
 ANY: Final = ScalingCurve({1: 1.0})
@@ -161,10 +161,10 @@ def _resize(view: View, finds: Finds) -> None:
             continue
         drains = _draining(view, one)
         if drains is None:
-            continue  # nobody knows how it is there
+            continue  # its load there is unknown
         settled_at = policies[0].settled_at(one, view)
         if view.waiting and len(one.placement.nodes) > one.least_nodes:
-            view.wake(one.started_at + policies[0].settle_s)  # from then on it gives back to its own class
+            view.wake(one.started_at + policies[0].settle_s)  # from then on it shrinks for its own class
         if drains or (settled_at <= view.now and _has_room(view, one, seen)):
             size = len(one.placement.nodes)
             heapq.heappush(line, (-_worth(one, one.least_nodes, size, left_s(one, view)), name))
@@ -227,7 +227,7 @@ def _resize_one(view: View, one: Running, drains: tuple[str, ...], policy: Any, 
             said = (clause(several(len(more), "NodeIdle", "NodesIdle"), nodes=names),)
             view.resizes.append(Resize(one.id, size, wide, say(said), round(lost, 6), round(won, 6), said=said))
             return
-        view.wake(view.now + policy.settle_s)  # a newer checkpoint makes it cheaper, and nobody tells of those
+        view.wake(view.now + policy.settle_s)  # a newer checkpoint makes it cheaper, but is no event
     view.ledger.rollback(mark)
 
 

@@ -200,7 +200,7 @@ class Rotation:
                 self._seats[stage.id] = Seat(stage, running)
             return
         if running is not None and not running.alternatives:
-            return  # displaced, and nobody knows where else it could run
+            return  # displaced, and its alternatives are unknown
         outcome = self._outcomes.setdefault(stage.id, WaitOutcome(stage, request=self.view.request_class(stage)))
         assert outcome.request is not None, "it was set when the stage was looked at"
         feasible_sets = outcome.request.feasible_sets

@@ -1,1 +1,1 @@
-"""What there is, what of it is free, and until when; what using it is worth."""
+"""Capacity: what exists, what is free and until when, and the charge of its use."""

@@ -1,4 +1,4 @@
-"""What a second of a device counts in the use of a project: a fast one more than a slow one, a core next to nothing."""
+"""The charge of a second of a device in the use of a project: fast devices more than slow ones, cores very little."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LEAST, MOST = 1 / 32, 32.0
 
 
 def charge(device: Device) -> float:
-    """What a second of the whole device counts; of one core, where it is a CPU."""
+    """Return the charge of a second of the whole device; of one core for a CPU."""
     return of(device.kind, device.features)
 
 
 def of(kind: str, features: Mapping[str, float]) -> float:
-    """The same by what a device declares: the geometric mean of its peak rate and its memory's bandwidth beside those
-    of the reference device, of what is known of them, within bounds."""
+    """Return the charge by declared features: the geometric mean of its peak rate and its memory bandwidth relative to
+    those of the reference device, as far as known, within bounds."""
     if kind == "cpu":
         return CORE
     known = []

@@ -1,10 +1,10 @@
-"""How many devices each elastic stage gets: grow into what is idle, shrink before anybody must wait or be stopped.
+"""Chooses the number of devices of elastic stages: grow onto idle ones, shrink before others wait or are stopped.
 
 Water-filling by marginal gain: the next devices go where they raise the weighted rate of progress most for each of
-them. A stage's curve says how fast it runs at each size; the weight of a stage that has little left to do is high, so
-that it ends soon and frees its devices (for concave curves that is the shape of the optimal policy, heSRPT, Berg et
-al. 2020; the goodput curves are those of Pollux, OSDI 2021). A resize stops the stage for a while: it is made only
-where what it gains until the stage ends, or within the horizon, is worth that stop.
+them. A stage's curve gives its rate at each size; a stage with little remaining work has a high weight, so that it ends
+soon and frees its devices (for concave curves that is the shape of the optimal policy, heSRPT, Berg et al. 2020; the
+goodput curves are those of Pollux, OSDI 2021). A resize stops the stage for a while, so it is made only if its gain
+until the stage ends, or within the horizon, exceeds that cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from scheduler.core.model.types import SCALING, Estimate
 
-# A stage of which nobody knows how much is left is taken to have as much before it as behind it, and at least this.
+# A stage with unknown remaining work is assumed to have as much left as done, and at least this.
 _UNKNOWN_S: Final = 600.0
 
 
@@ -52,9 +52,9 @@ class ScalingCurve:
 class Elastic:
     """A stage that may be resized. ``size`` is what it holds now, 0 while it waits.
 
-    ``left_s`` is the predicted time to its end at a rate of 1, ``done_s`` what lies behind it in the same unit;
-    ``since_s`` how long it has had its size; ``restart_s`` how long a resize stops it. ``explored`` bounds the size
-    where its curve is known only so far.
+    ``left_s`` is the predicted time to its end at a rate of 1, ``done_s`` the time already done in the same unit;
+    ``since_s`` how long it has had its size; ``restart_s`` how long a resize stops it. ``explored`` bounds the size if
+    its curve is known only up to there.
     """
 
     id: str
@@ -70,11 +70,11 @@ class Elastic:
 
 @dataclass(frozen=True)
 class Sizing:
-    """How sizes are chosen; data, like the parameters of a policy.
+    """The parameters of the choice.
 
-    ``urgency`` is the power of the time left by which weights fall: 0 shares out by speed alone, 1 serves those first
-    that will soon be done. Nobody is resized within ``settle_s`` of the last time, nor for a gain of rate below
-    ``worthwhile`` of the stage's own, nor where the stop costs more than the gain brings within ``horizon_s``.
+    ``urgency`` is the power of the remaining time by which weights fall: 0 allocates by speed alone, 1 serves stages
+    first that will soon be done. No stage is resized within ``settle_s`` of the last time, nor for a gain of rate below
+    ``worthwhile`` of the stage's own, nor if the stop costs more than the gain brings within ``horizon_s``.
     """
 
     urgency: float = 1.0
@@ -104,12 +104,12 @@ def allot(stages: Sequence[Elastic], devices: int, sizing: Sizing | None = None)
     """
     sizing = sizing or Sizing()
     wanted = _pour(stages, devices, sizing, {})
-    # What is not worth a stop stays as it is; the others share the rest.
+    # A change that is not worth a stop is not made; the others share the rest.
     kept: dict[str, int] = {}
     for stage in sorted(stages, key=lambda one: one.id):
         if stage.size and wanted[stage.id] != stage.size and not _is_worth(stage, wanted[stage.id], sizing):
             kept[stage.id] = stage.size
-    if sum(kept.values()) > devices:  # devices were lost: nobody's size is sacred
+    if sum(kept.values()) > devices:  # devices were lost: every size may change
         kept = {}
     return {**_pour([one for one in stages if one.id not in kept], devices - sum(kept.values()), sizing, kept), **kept}
 
@@ -156,7 +156,7 @@ def _is_worth(stage: Elastic, size: int, sizing: Sizing) -> bool:
         return True
     old, new = stage.curve.rates[stage.size], stage.curve.rates[size]
     if size < stage.size:
-        return True  # somebody else gains more from these devices than it loses
+        return True  # another stage gains more from these devices than it loses
     left_s = (stage.left_s if stage.left_s is not None else max(stage.done_s, _UNKNOWN_S)) / old
     span_s = min(left_s, sizing.horizon_s)
     return new >= old * (1.0 + sizing.worthwhile) and (new - old) * span_s > new * stage.restart_s

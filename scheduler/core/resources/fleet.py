@@ -32,10 +32,10 @@ class NodeClass:
 
 
 class Fleet:
-    """Facts about devices, by row. :meth:`put` and :meth:`take_out` change one node; ``changes`` names the row of each
-    node that was changed, in order, so that whoever remembers how long it was can keep what it knows of the others.
+    """Facts about devices, by row. :meth:`put` and :meth:`take_out` change one node. ``changes`` has the row of each
+    changed node, in order, so that a reader that remembers its length can keep cached values of the others.
 
-    The rows of a node that left stay, in no pool, until it comes back with as many devices.
+    The rows of a removed node stay, in no pool, until it returns with as many devices.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -61,7 +61,7 @@ class Fleet:
         )
         # Worth of a thousandth of each device; the last one stands for "no such device".
         self.worth: Rates = np.array([worth(device, 1) for device in self.devices] + [0.0])
-        # What a project is charged for a second of a whole device.
+        # The charge of a second of a whole device.
         self.charge: Rates = np.array([charge(device) for device in self.devices] + [0.0])
         most = max((len(node.devices) for node in self.nodes), default=0)
         counts = np.array([len(node.devices) for node in self.nodes], dtype=np.int64)[:, None]
@@ -144,7 +144,7 @@ class Fleet:
     # -- what changes -----------------------------------------------------------------------------------------------
 
     def put(self, node: Node) -> None:
-        """Write a node anew: in its own rows where its name and its devices are the same, else in others."""
+        """Write a node again: in its own rows if its name and its devices are the same, else in others."""
         row = self.node_row.get(node.id)
         if row is not None and not self._fits_in(row, node):
             self.take_out(node.id)

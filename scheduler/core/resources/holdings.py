@@ -9,15 +9,16 @@ from scheduler.core.resources.charges import charge
 
 
 class Holdings:
-    """By project and sort of device what it holds, in whole numbers: the same grants give the same sums."""
+    """The holdings of each project by kind and model of device, in integers, so that the same grants give the same
+    sums."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[tuple[str, str, int], int]] = {}
-        # By project and kind, for the rights that ask for no more.
+        # By project and kind, for quotas without a model.
         self._by_kind: dict[tuple[str, str], int] = {}
 
     def count(self, project: str, grants: Iterable[Grant], devices: Mapping[str, Device], sign: int) -> None:
-        """Count ``grants`` once more (``sign`` 1) or once less (-1); devices that nobody knows count nothing."""
+        """Add (``sign`` 1) or subtract (-1) ``grants``; unknown devices count nothing."""
         mine = self._of.setdefault(project, {})
         for one in grants:
             device = devices.get(one.device)
@@ -28,7 +29,7 @@ class Holdings:
                 self._by_kind[whole] = self._by_kind.get(whole, 0) + sign * one.milli
 
     def of(self, right: Quota) -> int:
-        """What the project of a right holds of what it covers, in the unit of the right."""
+        """Return what the project of a quota holds of its devices, in the unit of the quota."""
         if not right.model and not right.normalised:
             return self._by_kind.get((right.project, right.kind), 0)
         held = 0
@@ -45,7 +46,7 @@ class Holdings:
 
 
 def amount(right: Quota, device: Device, milli: int) -> int:
-    """What a share of a device counts against a right; nothing where that does not cover it."""
+    """Return what a share of a device counts against a quota; nothing if it does not cover the device."""
     if not right.covers(device.kind, device.model):
         return 0
     return milli * round(charge(device) * 1000) // 1000 if right.normalised else milli

@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.devices: dict[str, Device] = fleet.by_id
-        # One row more than there are devices: row -1 stands for "no such device" and has nothing to give.
+        # One row more than there are devices: row -1 stands for "no such device" and has no capacity.
         self.milli: Rows = np.append(fleet.capacity, -1)
         self.memory: Rows = np.append(fleet.memory, -1)
         self.touched: list[int] = []
@@ -72,11 +72,11 @@ class Ledger:
         return self._milli[row], self._memory[row]
 
     def layout(self, device: str) -> Layout:
-        """What the device is divided into."""
+        """Return the present partitioning of the device."""
         return tuple(self._parts.get(self._row[device], ()))
 
     def worth_left(self, nodes: Rows) -> Rates:
-        """The value of what is free on each of these node rows."""
+        """Return the value of the free capacity on each of these node rows."""
         at = self.fleet.rows_of[nodes]
         left: Rates = (np.maximum(self.milli[at], 0) * self.fleet.worth[at]).sum(axis=1)
         return left
@@ -107,7 +107,7 @@ class Ledger:
             self._move(row, -grant.milli, -grant.memory_bytes, grant.part)
 
     def occupy(self, grants: Iterable[Grant]) -> None:
-        """Enter what is really held, even beyond the capacity; devices no longer reported are ignored."""
+        """Enter existing holdings, even beyond the capacity; devices no longer reported are ignored."""
         for grant in grants:
             row = self._row.get(grant.device)
             if row is not None:

@@ -15,7 +15,7 @@ SMALLEST: Final = "smallest"
 
 
 class Spare(Protocol):
-    """What is free of each device."""
+    """The free capacity of each device."""
 
     def free(self, device: str) -> tuple[int, int]:
         """Free milli and bytes."""
@@ -26,7 +26,7 @@ class Spare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """A node that nobody uses."""
+    """A node without claims."""
 
     node: Node
 
@@ -67,9 +67,9 @@ def matches(ask: Ask, device: Device) -> bool:
 
 
 def _is_held(ask: Ask, device: Device) -> bool:
-    """Whether what the ask would get of the device is kept from its neighbours as strictly as it wants.
+    """Whether the memory of the ask would be isolated on the device as strictly as it requires.
 
-    A partition and a whole device are kept by the hardware; a share is by the agent at best.
+    Partitions and whole devices are isolated by the hardware; shares by the agent at best.
     """
     is_share = not ask.partition and share_of(ask, device)[0] < device.capacity_milli
     return not is_share or (ask.sharing == "soft" and device.sharing in ("soft", "hard"))

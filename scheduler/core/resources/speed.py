@@ -1,8 +1,8 @@
-"""How fast a sort of stage runs on a device, relative to a device of speed 1.
+"""The speed of a kind of stage on a device, relative to a device of speed 1.
 
-Three sources, the best that is there: what was measured, what the hardware declares, and a prior by kind of stage
-(which for low-precision inference comes before what the hardware declares). Of what the hardware declares counts what
-the work waits for: the peak rate of its precision where that is arithmetic, the memory's bandwidth where it is memory.
+Three sources, the best available: the measured speed, the declared rates of the hardware, and a prior by kind of stage
+(which for low-precision inference comes before the declared rates). Of the declared rates the limiting one counts: the
+peak rate of the precision for work limited by arithmetic, the memory bandwidth for work limited by memory.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
     "validate int8": {"npu": 1.5, "gpu": 1.0, "cpu": 0.5},
     "validate": {"gpu": 1.0, "npu": 0.9, "cpu": 0.5},
 }
-# What a whole device is worth beside another; a CPU core counts a tenth. It breaks ties between equal finishes.
+# The relative worth of a whole device; a CPU core counts a tenth. It breaks ties between equal finishes.
 WORTH: Final[Mapping[str, float]] = {"cpu": 0.1, "gpu": 10.0, "npu": 8.0}
 
 
 def speed(
     kind: str, precision: str, device: Device, measured: Mapping[tuple[str, str], float], partition: str = ""
 ) -> float:
-    """The relative speed of a stage of ``kind`` on ``device``, or on a ``partition`` of it; always positive.
+    """Return the relative speed of a stage of ``kind`` on ``device``, or on a ``partition`` of it; always positive.
 
-    A partition that was not measured itself does dense work at its share of the whole device's speed (of its memory
-    where the work waits for that), other work as fast.
+    An unmeasured partition does dense work at its share of the whole device's speed (of its memory bandwidth for work
+    limited by memory), other work at full speed.
     """
     if partition:
         own = measured.get((kind, f"{device.model} {partition}"))
@@ -98,7 +98,7 @@ def speed_of(
     devices: Mapping[str, Device],
     measured: Mapping[tuple[str, str], float],
 ) -> float:
-    """The speed on what is granted, as far as it is known: that of the slowest accelerator, of the CPU without one."""
+    """Return the speed on the granted devices: that of the slowest accelerator, of the CPU without one."""
     held = [(devices[one.device], one.part) for one in grants if one.device in devices]
     special = [(device, part) for device, part in held if device.kind != "cpu"] or held
     rates = (speed(kind, precision, device, measured, part.profile if part else "") for device, part in special)

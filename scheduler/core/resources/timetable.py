@@ -32,7 +32,7 @@ FOREVER = float("inf")
 FEW = 4
 ALWAYS = -FOREVER
 LEAST = -(2**62)
-# Columns with a value per device, and what a new one begins with.
+# Columns with a value per device, and their initial values.
 _COLUMNS = {
     "_least": 0,
     "_least_memory": 0,
@@ -107,7 +107,7 @@ class DeviceLane:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is free of each device from ``start`` until ``end``."""
+    """Return the free capacity of each device from ``start`` until ``end``."""
 
     table: Timetable
     start: float
@@ -133,14 +133,14 @@ class Timetable:
         self._row = fleet.row
         self._lanes: list[DeviceLane | None] = [None] * len(fleet.devices)
         self._entries: dict[str, tuple[float, float, Held]] = {}
-        # By device: who has an entry, and the ends by which the latest of them is judged.
+        # By device: its entries, and the ends that determine the latest of them.
         self._on: list[dict[str, tuple[float, float]]] = [{} for _ in fleet.devices]
         # The least that will ever be free; from when on a plain lane is free altogether; which lanes are not plain.
         self._least: npt.NDArray[np.int64] = np.append(fleet.capacity, -1)
         self._least_memory: npt.NDArray[np.int64] = np.append(fleet.memory, -1)
         self._from: npt.NDArray[np.float64] = np.full(len(fleet.devices) + 1, ALWAYS)
         self._is_knotted: npt.NDArray[np.bool_] = np.zeros(len(fleet.devices) + 1, dtype=np.bool_)
-        # Before which time nobody can have all of a device.
+        # The time before which a device is never completely free.
         self._whole_from: npt.NDArray[np.float64] = np.full(len(fleet.devices) + 1, ALWAYS)
         self._capacity = np.append(fleet.capacity, 0)
 
@@ -240,7 +240,7 @@ class Timetable:
         """Update the arrays for one device."""
         milli, memory = lane.milli, lane.memory
         least, least_memory = min(milli), min(memory)
-        # However many entries overlap, what is missing fits the array: only that it is less than nothing matters.
+        # The missing capacity fits the array however many entries overlap: only its sign matters.
         self._least[row], self._least_memory[row] = max(least, LEAST), max(least_memory, LEAST)
         if least < 0 or least_memory < 0:
             self.oversold.add(row)
@@ -271,7 +271,7 @@ class Timetable:
         return True
 
     def layout(self, device: str, start: float, end: float) -> Layout:
-        """What the device is divided into at any moment from ``start`` until ``end``."""
+        """Return the partitions of the device that are held at any moment from ``start`` until ``end``."""
         row = self._row[device]
         parts = set()
         for owner in self._on[row]:
@@ -317,7 +317,7 @@ class Timetable:
         return min(end - start, 10 * 365 * 86_400.0)
 
     def owners(self, rows: Iterable[int]) -> set[str]:
-        """Who has an entry on one of these devices."""
+        """Return the stages with an entry on one of these devices."""
         return {owner for row in rows for owner in self._on[row]}
 
     def in_the_way(self, grants: Iterable[Grant], start: float, end: float) -> list[str]:
@@ -441,7 +441,7 @@ class Timetable:
             if then == at:
                 if grant(asks, place, Window(self, at, at + length_s)) is not None:
                     return at
-                # Two asks want the same device: go on to the next time at which anything changes for the better.
+                # Two asks want the same device: try the next time at which more becomes free.
                 lanes = [self._lane(self._row[d.id]) for devices in place.matches for d in devices]
                 then = min((lane.next_rise(at) for lane in lanes if lane), default=FOREVER)
             at = then

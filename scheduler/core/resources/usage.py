@@ -1,6 +1,6 @@
-"""What a project has used: device time weighted by the charge of the devices, which counts less the longer it is ago.
+"""The use of a project: device time weighted by the charge of the devices, which decays with age.
 
-The record and the simulator keep the same account. It is exact at any moment: between two changes of what is held, use
+The database and the simulator keep the same account. It is exact at any time: between two changes of the holdings, use
 grows at a steady rate while all of it decays.
 """
 
@@ -29,7 +29,8 @@ class Usage:
         return self.amount * math.exp2(-span_s / self.half_life_s) + self.rate * self._held(span_s)
 
     def changed(self, at: float, by: float) -> Usage:
-        """The account when what is held has grown ``by`` so many devices since ``at``, whether that is news or not."""
+        """Return the account after the holdings grew ``by`` so many devices since ``at``, whether that was recorded
+        before or not."""
         if at < self.as_of:
             return replace(self, amount=self.amount + by * self._held(self.as_of - at), rate=self.rate + by)
         return replace(self, amount=self.at(at), as_of=at, rate=self.rate + by)

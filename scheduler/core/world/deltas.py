@@ -256,13 +256,13 @@ class Deltas(Decisions):
         for request in self._requests.values() if rows or again else ():
             profile, speeds = self.profile(request.pool), self.snapshot.speeds
             if request.pool in again.pools or request.sample.kind in again.kinds:
-                request_classes.work_out_anew(request, self.fleet, profile, speeds)
+                request_classes.recompute(request, self.fleet, profile, speeds)
             elif request in concerned and request_classes.change(request, self.fleet, profile, speeds, deep):
                 others.add(request)
             for feasible in request.every:
                 feasible.places.forget(rows)
                 if again.is_usual_other:
-                    feasible.judge_anew()
+                    feasible.reevaluate()
         for name in [name for name, one in self.reservations.items() if self.request_class(one.stage) in others]:
             self.unsettled.add(name)
             self._unreserve_for_now(name)

@@ -1,4 +1,4 @@
-"""The queue as columns: all waiting stages in arrays, so that a policy can judge a hundred thousand at once."""
+"""The queue as arrays over all waiting stages, so that a policy can evaluate a hundred thousand at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _is_gated(stage: Stage) -> bool:
     return waits or _is_blocked(stage) or bool(is_faulty)
 
 
-# What the columns take from a stage itself.
+# The columns that come from a stage itself.
 OF_STAGE: Final[Sequence[tuple[str, Callable[[Stage], float]]]] = (
     ("priority", attrgetter("priority")),
     ("submitted_at", attrgetter("submitted_at")),
@@ -98,7 +98,7 @@ class PendingTable:
         return len(self.slot)
 
     def enter(self, stage: Stage, group: object, tier: tuple[Any, int], length_s: float) -> None:
-        """Put a stage in, or write its values anew. Its group tells all that the codes of a stage are of."""
+        """Add a stage, or update its values. Its group determines all codes of a stage."""
         at = self._slot_of(stage)
         self.stages[at] = stage
         for name, value in OF_STAGE:

@@ -35,14 +35,14 @@ class ReadOnlyWorld(Protocol):
     def fleet(self) -> Fleet: ...
     @property
     def ledger(self) -> FreeDevices:
-        """What is free of each device now."""
+        """The free capacity of each device now."""
 
     @property
     def table(self) -> Timetable:
-        """What is free of each device until when."""
+        """The free capacity of each device over time."""
 
     def trial(self) -> AbstractContextManager[Ledger]:
-        """A ledger to try things on: what is claimed and released there is undone at the end of the block."""
+        """A ledger for trials: claims and releases there are undone at the end of the block."""
 
     # -- pools and projects -----------------------------------------------------------------------------------------
     @property
@@ -59,20 +59,21 @@ class ReadOnlyWorld(Protocol):
 
     def weight(self, project: str) -> float: ...
     def share(self, project: str) -> float:
-        """What a project has used and holds, in fair shares: 1 is just its part."""
+        """The use and holdings of a project, in fair shares: 1 is exactly its part."""
 
     def taken(self, project: str) -> float:
-        """What a project has used and will have used once all that runs ends, in weighted device-seconds."""
+        """The use of a project, including what it will use until all its running stages end, in weighted
+        device-seconds."""
 
     @property
     def spoken(self) -> Mapping[str, float]:
         """By pool, what all projects have taken and ask for together, in weighted device-seconds."""
 
     def charge(self, grants: Collection[Grant]) -> float:
-        """What a second of these counts in the use of a project."""
+        """The charge of a second of these grants in the use of a project."""
 
     def charge_of(self, stage: Stage) -> float:
-        """The same for what a stage asks for."""
+        """The charge of a second of the request of a stage."""
 
     # -- stages -----------------------------------------------------------------------------------------------------
     @property

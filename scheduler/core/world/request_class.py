@@ -69,7 +69,7 @@ class CandidateNodes(Sequence[Candidate]):
         return self._line
 
     def forget(self, node_rows: Iterable[int]) -> None:
-        """Look at these nodes anew."""
+        """Update the values of these nodes."""
         for row in node_rows:
             self._made.pop(row, None)
 
@@ -146,7 +146,7 @@ class FeasibleSet:
         fits = np.ones(len(todo), dtype=np.bool_)
         for ask, rows, needs in zip(self.alternative.asks, self.rows, self.needs, strict=True):
             at = rows[todo]
-            memory = 0 if ask.partition else ask.memory_bytes  # a partition's memory is judged with its place
+            memory = 0 if ask.partition else ask.memory_bytes  # a partition's memory is checked with its place
             enough = (ledger.milli[at] >= needs[todo]) & (ledger.memory[at] >= memory)
             fits &= enough.sum(axis=1) >= ask.count
         if not self.is_disjoint:
@@ -182,8 +182,8 @@ class FeasibleSet:
         line = self.places.line_of(node_row)
         return None if line < 0 else line
 
-    def judge_anew(self) -> None:
-        """Look at every place again: what the scores rest on has changed."""
+    def reevaluate(self) -> None:
+        """Reset all cached scores, because their inputs have changed."""
         self._seen = -1
 
     def replace_lines(self, gone: Sequence[int], came: FeasibleSet | None, rank: Rows) -> None:
@@ -296,10 +296,10 @@ def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tup
     alike."""
     within = stage.within if stage.within_required else ""
     request = RequestClass(stage.pool, stage.nodes, stage.alternatives, stage, within)
-    return work_out_anew(request, fleet, profile, measured)
+    return recompute(request, fleet, profile, measured)
 
 
-def work_out_anew(
+def recompute(
     request: RequestClass, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]
 ) -> RequestClass:
     """Compute the request class from nothing, in place."""

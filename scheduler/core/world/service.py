@@ -1,6 +1,6 @@
-"""What a stage has received so far and what is probably left of it: the numbers that time-sharing policies go by.
+"""The service that a stage has received and its probable remaining work: inputs of time-sharing policies.
 
-All functions take a stage as a rotation lines it up; where that stage runs, its running self is found in the world, and
+All functions take a stage in the form of the queue; for a running stage, its running form is found in the world, and
 the time since it was last counted is added.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scheduler.core.world.read_only import ReadOnlyWorld
     from scheduler.core.world.request_class import RequestClass
 
-# Work that has overrun its prediction will probably go on for this part of what it has had already.
+# Work that has overrun its prediction is expected to need this share of its time so far.
 OVERRUN_SHARE: Final = 0.2
 # Longer than anything runs.
 UNKNOWN_S: Final = 1e12
@@ -60,9 +60,10 @@ def received_s(stage: Stage, world: ReadOnlyWorld) -> dict[str, float]:
 
 
 def predicted_left_s(stage: Stage, world: ReadOnlyWorld) -> float:
-    """How long it will probably still run on a device of speed 1, by its estimate of what is left.
+    """Return its probable remaining run time on a device of speed 1, by its estimate.
 
-    Never less than a fifth of what it has received so far: who overran once is not believed to be done any moment.
+    Never less than a fifth of what it has received so far: a stage that overran its prediction is not expected to end
+    at once.
     """
     done_s = since_counted_s(stage, world) * rate(stage, world)
     overrun_s = OVERRUN_SHARE * attained_device_s(stage, world) / width(stage)
@@ -70,12 +71,12 @@ def predicted_left_s(stage: Stage, world: ReadOnlyWorld) -> float:
 
 
 def middle_left_s(p50_s: Rates, p90_s: Rates, ran_s: Rates) -> Rates:
-    """How much longer half of the stages run that have run for ``ran_s`` and were thought to take ``p50_s`` in the
-    middle and ``p90_s`` at worst; arrays of one shape, in seconds.
+    """Return the median remaining time of stages that have run for ``ran_s`` and were predicted to take ``p50_s``
+    (median) and ``p90_s``; arrays of one shape, in seconds.
 
-    The law is the log-logistic one through both quantiles. With a narrow estimate what is left becomes less as a stage
-    runs on, and the shortest remaining time is known; with a wide one it becomes more, and who has had least will be
-    done first. Either way there is always something left.
+    The distribution is the log-logistic one through both quantiles. With a narrow estimate the remaining time falls
+    while a stage runs, so shortest remaining time is known; with a wide one it rises, and the stage with the least
+    service will be done first. It is always positive.
     """
     steepness = math.log(9.0) / np.log(np.maximum(p90_s / p50_s, SUREST))
     odds = steepness * np.log(np.maximum(ran_s, 1e-3) / p50_s)
@@ -84,7 +85,7 @@ def middle_left_s(p50_s: Rates, p90_s: Rates, ran_s: Rates) -> Rates:
 
 
 def true_left_s(stage: Stage, world: ReadOnlyWorld) -> float:
-    """What is really left on a device of speed 1; ``UNKNOWN_S`` outside of a simulated world, where nobody knows."""
+    """Return the true remaining work on a device of speed 1; ``UNKNOWN_S`` outside of a simulated world."""
     if stage.truth_s is None:
         return UNKNOWN_S
     return max(stage.truth_s - since_counted_s(stage, world) * rate(stage, world), 0.0)
@@ -139,7 +140,7 @@ def as_running(
 
 
 def as_waiting(running: Running) -> Stage:
-    """A running stage as it would stand in the queue, so that policies judge both alike."""
+    """Return a running stage in the form of a waiting one, so that policies treat both alike."""
     submitted_at = running.started_at if running.submitted_at is None else running.submitted_at
     return Stage(
         id=running.id,

@@ -21,7 +21,7 @@ LEAST_WEIGHT = 1e-6
 
 
 class Shares(World):
-    """The world, and what a project has received of it, will receive, and is owed."""
+    """What a project has received of the cluster, will receive, and is owed."""
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
@@ -43,7 +43,8 @@ class Shares(World):
         return self._shares.get(project, 0.0)
 
     def taken(self, project: str) -> float:
-        """What the project has received, decayed, and will by what it holds: device-seconds weighted by worth."""
+        """Return what the project has received, decayed, and will receive by its holdings: device-seconds weighted by
+        charge."""
         known = self.projects.get(project)
         return (known.used_device_s if known else 0.0) + self.commitments.of(project, self.now)
 
@@ -53,13 +54,14 @@ class Shares(World):
         return max(known.weight, LEAST_WEIGHT) if known else 1.0
 
     def charge(self, grants: Iterable[Grant]) -> float:
-        """What a second of these counts in the use of their project."""
+        """Return the charge of a second of these grants in the use of their project."""
         row, each = self.fleet.row, self.fleet.charge
         return sum(float(each[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
 
     def charges(self, slots: Column) -> Column:
-        """What each of these waiting stages (slots of the pending table) will count in the use of its project, if it
-        runs as long as predicted where it is fastest; nothing for one that is held or needs what is not done."""
+        """Return what each of these waiting stages (slots of the pending table) will add to the use of its project, if
+        it runs as long as predicted on its fastest alternative; nothing for one that is held or has unmet
+        dependencies."""
         pending = self.pending
         self._tier_charges += [
             _charge_of(request, self.fleet) for request, _ in pending.tiers[len(self._tier_charges) :]
@@ -68,11 +70,11 @@ class Shares(World):
         return np.where(pending.is_blocked[slots], 0.0, rates * pending.length_s[slots])
 
     def charge_of(self, stage: Stage) -> float:
-        """What a second of the stage counts in the use of its project, where it is fastest."""
+        """Return the charge of a second of the stage on its fastest alternative."""
         return _charge_of(self.request_class(stage), self.fleet)
 
     def size(self, pool: str) -> float:
-        """What a second of all accelerators of a pool counts in the use of projects; of all cores where it has none."""
+        """Return the charge of a second of all accelerators of a pool; of all cores if it has none."""
         if pool not in self._sizes:
             alike = [one for some in self.fleet.in_pool(pool).values() for _, one in some]
             each = [
@@ -85,7 +87,7 @@ class Shares(World):
         return self._sizes[pool]
 
     def _forget_charges(self) -> None:
-        """Work out anew what stages and pools count: devices are not what they were."""
+        """Recompute the charges of stages and pools after a change of devices."""
         self.heads = Heads()
         # By tier of the pending table, and by pool.
         self._tier_charges: list[float] = []
@@ -93,7 +95,7 @@ class Shares(World):
 
 
 def _charge_of(request: RequestClass, fleet: Fleet) -> float:
-    """What a second of a stage of this request class counts in the use of its project, where it is fastest."""
+    """Return the charge of a second of a stage of this request class on its fastest alternative."""
     feasible = request.fastest
     if feasible is None:
         return 0.0

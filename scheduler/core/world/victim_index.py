@@ -1,4 +1,4 @@
-"""Who holds devices, as columns: what stopping each would cost, and what it would free, for all at once."""
+"""Running stages as arrays: the cost of stopping each, and what that would free."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from scheduler.core.world.pending import Column
 from scheduler.core.world.service import middle_left_s
 
 _START = 64
-# What a spare slot holds where that is not zero.
+# Non-zero values of a spare slot.
 _SPARE = {"node": -1, "p50_s": 1, "p90_s": 1, "rate": 1, "stages": None}
 STOPPABLE = frozenset({State.STARTING, State.RUNNING, State.SUSPENDED})
 
 
 class VictimIndex:
-    """Running stages that could be stopped, a slot for each node that one holds.
+    """Running stages that could be stopped, with a slot for each node that one holds.
 
     Columns: ``node`` (row; -1 for a spare slot), ``priority``, ``weight`` (devices times importance), ``saved_at``
-    (what was done since then would be lost; infinite where nothing would be), ``again_s`` (what starting again takes),
-    ``safe_until`` (the end of a minimum run time that ``began`` with the stage; -inf without one), ``preemptions`` and
-    ``waited_s`` (how long after it could have it began);
-    ``gives`` are the milli of accelerators that it would give back on that node,
-    or of cores where it has none, ``project`` is whose it is (a code).
-    ``p50_s`` and ``p90_s`` are its estimate, ``ran_s`` what it had run before this attempt, all on a device of speed 1,
-    and ``rate`` is how fast it runs; ``is_spared`` tells that nobody of its own class
-    stops it: it has a deadline, or it gives nodes back instead.
+    (work since then would be lost; infinite if none would be), ``again_s`` (duration of a restart), ``safe_until`` (the
+    end of a minimum run time that ``began`` with the stage; -inf without one), ``preemptions`` and ``waited_s`` (how
+    long it waited before it started); ``gives`` are the milli of accelerators that it would release on that node, or of
+    cores if it has none, ``project`` is the code of its project. ``p50_s`` and ``p90_s`` are its estimate, ``ran_s``
+    how long it ran before this attempt, all on a device of speed 1, and ``rate`` is its speed; ``is_spared`` tells that
+    no stage of its own class stops it: it has a deadline, or it shrinks instead.
     """
 
     def __init__(self, fleet: Fleet) -> None:

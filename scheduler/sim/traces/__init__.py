@@ -1,7 +1,7 @@
-"""Traces: what was submitted when, how long it truly ran, and what it asked for.
+"""Traces: submission times, true run times and requests of stages.
 
-Each format has a file with a function ``read``; all of them read through :mod:`scheduler.sim.traces.table`, which says
-line and column of whatever is wrong. :func:`read` goes by the name of the file and by its header.
+Each format has a file with a function ``read``; all of them read through :mod:`scheduler.sim.traces.table`, which
+reports errors with line and column. :func:`read` chooses by the name of the file and by its header.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from scheduler.core.model.sentences import _
 from scheduler.sim.traces import families, generic, history, philly, slurm, swf
 from scheduler.sim.traces.arrival import Arrival, Trace
-from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, TraceTable, opened, read_table
+from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, TraceTable, open_text, read_table
 
 __all__ = ["FORMATS", "Arrival", "Trace", "TraceColumn", "TraceError", "TraceRow", "TraceTable", "read", "read_table"]
 
@@ -30,10 +30,10 @@ FORMATS: Final[Mapping[str, Callable[[Path], Trace]]] = {
 
 
 def read(path: str | Path, form: str = "auto") -> Trace:
-    """The arrivals of a trace file in order of submission, whatever its format. Raises :class:`TraceError`.
+    """Return the arrivals of a trace file in order of submission, whatever its format. Raises :class:`TraceError`.
 
-    *auto* takes ``.swf`` as SWF and ``.jsonl`` as history or, where lines have ``submit_s``, as a trace of one's own; a
-    CSV is known by its header.
+    *auto* takes ``.swf`` as SWF and ``.jsonl`` as history or, if lines have ``submit_s``, as a generic trace; a CSV is
+    recognised by its header.
     """
     path = Path(path)
     chosen = _guess(path) if form == "auto" else form
@@ -49,10 +49,10 @@ def _guess(path: Path) -> str:
     if name.endswith(".swf"):
         return "swf"
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             first = file.readline(65_536)
     except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError):
-        return "generic"  # whose reader says what is wrong with the file
+        return "generic"  # whose reader reports what is wrong with the file
     if name.endswith((".jsonl", ".ndjson")):
         return "generic" if '"submit_s"' in first else "history"
     header = {word.strip() for word in first.split(",")}

@@ -1,4 +1,4 @@
-"""What a trace is made of: stages that arrive, and what had to be said while they were read."""
+"""The content of a trace: stages that arrive, and notes made while reading them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scheduler.core.model.types import SCALING
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One stage of a trace. ``duration_s`` is how long it truly runs on a device of speed 1.
+    """One stage of a trace. ``duration_s`` is its true run time on a device of speed 1.
 
-    ``gpus`` and ``cpus`` are per node; with a ``model`` only devices of it will do. ``limit_s`` ends it; ``expected_s``
-    is what its user thought. An elastic stage runs on ``nodes`` to ``most_nodes`` nodes (0: it has one size only);
-    ``duration_s`` is on the least, and on ``n`` times the nodes it is ``n ** scaling`` times as fast.
+    ``gpus`` and ``cpus`` are per node; with a ``model`` only devices of it are used. ``limit_s`` is the time limit;
+    ``expected_s`` the time that its user expected. An elastic stage runs on ``nodes`` to ``most_nodes`` nodes (0: it
+    has one size only); ``duration_s`` is for the least, and ``n`` times the nodes are ``n ** scaling`` times as fast.
     """
 
     id: str
@@ -40,8 +40,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Trace(Sequence[Arrival]):
-    """Arrivals in order of submission. ``said`` are notes on what was sorted, kept twice or left out: a program that
-    shows figures of the trace shows them too. ``left_out`` counts the rows that cannot run."""
+    """Arrivals in order of submission. ``said`` are notes on what was sorted, repeated or left out, to be shown with
+    figures of the trace. ``left_out`` counts the rows that cannot run."""
 
     arrivals: tuple[Arrival, ...]
     said: tuple[Said, ...] = ()

@@ -1,8 +1,8 @@
-"""Families of made-up workloads: a file names the traits of one, and the same seed gives the same jobs.
+"""Families of generated workloads: a file has the parameters of one, and the same seed gives the same jobs.
 
 A row of CSV or JSON lines with the columns of :class:`WorkloadFamily`, all but ``single_share``, ``tail`` and
-``bound_share`` optional, describes one workload on the cluster :data:`FLEET`. Shares and load are met to the job and to
-the second, not only in the mean, so that two workloads that differ in one trait differ in nothing else.
+``bound_share`` optional, describes one workload on the cluster :data:`FLEET`. Shares and load are met exactly, to the
+job and to the second, so that two workloads that differ in one parameter differ in nothing else.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import TraceColumn, TraceError, read_table
 
-# 64 devices. Who is bound to a model is so in proportion to the devices there are of each.
+# 64 devices. Jobs that need one model are divided among models in proportion to their devices.
 FLEET: Final = "6x8:H100,2x8:A100"
 MODELS: Final = {"H100": 48, "A100": 16}
 DEVICES: Final = sum(MODELS.values())
-# Devices of a job that asks for several, and how often; 16 are two nodes of eight.
+# Devices of a job that asks for several, with frequencies; 16 are two nodes of eight.
 WIDE: Final = {2: 0.35, 4: 0.3, 8: 0.25, 16: 0.1}
 MEDIAN_S: Final = 1_200.0
 SHORTEST_S, LONGEST_S = 10.0, 14 * 86_400.0
-# What the logarithm of a run time owes to its user, to its burst and to chance, as shares of the variance.
+# Shares of the variance of the logarithm of a run time: by user, by burst, and by chance.
 OWED: Final = (0.4, 0.4, 0.2)
 USERS: Final = 8
-# Limits that people declare, in hours; longer ones are whole days.
+# Declared limits, in hours; longer ones are whole days.
 LIMITS_H: Final = (1, 2, 4, 8, 12, 24)
-# A limit is at least this much above the longest run of its burst, and at most.
+# A limit exceeds the longest run of its burst by a factor between these.
 SLACK: Final = (1.1, 8.0)
 
 COLUMNS: Final = (
@@ -50,11 +50,11 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFamily:
-    """The traits of a workload.
+    """The parameters of a workload.
 
     ``single_share`` of the jobs ask for one device, ``bound_share`` for one model; run times are lognormal with a sigma
-    of ``tail`` (0.5 is light, 2.5 heavy); ``burst`` jobs in the mean are submitted at once by one user and are alike;
-    ``load`` is the work of all jobs over what :data:`FLEET` can do until the last of them arrives.
+    of ``tail`` (0.5 is light, 2.5 heavy); ``burst`` jobs on average are submitted at once by one user and are alike;
+    ``load`` is the work of all jobs divided by what :data:`FLEET` can do until the last of them arrives.
     """
 
     single_share: float
@@ -67,7 +67,7 @@ class WorkloadFamily:
 
 
 def read(source: str | Path | Iterable[str]) -> Trace:
-    """The workload that the one row of a file describes. Raises :class:`TraceError`."""
+    """Return the workload that the one row of a file describes. Raises :class:`TraceError`."""
     rows = read_table(source, COLUMNS).rows
     if len(rows) != 1:
         raise TraceError(0, "", _("has {rows} rows; a family is one row").format(rows=len(rows)))
@@ -77,7 +77,7 @@ def read(source: str | Path | Iterable[str]) -> Trace:
 
 
 def generate(family: WorkloadFamily, seed: int) -> list[Arrival]:
-    """The jobs of a workload in order of submission."""
+    """Return the jobs of a workload in order of submission."""
     dice = random.Random(seed)
     bursts = _bursts(family, dice)
     users = [dice.randrange(family.projects * USERS) for _burst in bursts]
@@ -110,7 +110,7 @@ def generate(family: WorkloadFamily, seed: int) -> list[Arrival]:
 
 
 def _bursts(family: WorkloadFamily, dice: random.Random) -> list[range]:
-    """Numbers of jobs in bursts, whose sizes are geometric."""
+    """Return numbers of jobs in bursts, whose sizes are geometric."""
     found, at = [], 0
     while at < family.jobs:
         more = 1.0 - 1.0 / family.burst
@@ -123,8 +123,8 @@ def _bursts(family: WorkloadFamily, dice: random.Random) -> list[range]:
 def _durations(
     family: WorkloadFamily, bursts: Sequence[range], users: Sequence[int], dice: random.Random
 ) -> list[float]:
-    """Run times by number of job: jobs of a user and of a burst are alike, and all together are the even quantiles of
-    the distribution."""
+    """Return run times by number of job: jobs of a user and of a burst are similar, and all together are the even
+    quantiles of the distribution."""
     by_user = [dice.gauss(0.0, math.sqrt(OWED[0])) for _user in range(family.projects * USERS)]
     shown: list[tuple[float, int]] = []
     for burst, user in zip(bursts, users, strict=True):
@@ -138,18 +138,18 @@ def _durations(
 
 
 def _chosen(bursts: Sequence[range], count: int, dice: random.Random) -> set[int]:
-    """So many jobs, by whole bursts; of one burst maybe a part."""
+    """Return so many jobs, as whole bursts and maybe a part of one."""
     return set([job for burst in dice.sample(bursts, len(bursts)) for job in burst][:count])
 
 
 def _limit_s(least_s: float) -> float:
-    """What somebody declares who needs so long."""
+    """Return the limit that is declared for such a run time."""
     hours = next((one for one in LIMITS_H if one * 3_600 >= least_s), 24 * math.ceil(least_s / 86_400.0))
     return hours * 3_600.0
 
 
 def _loaded(jobs: Sequence[Arrival], load: float) -> list[Arrival]:
-    """The same, submitted faster or slower so that the last one arrives when the load is met."""
+    """Return the same jobs with submission times scaled so that the load is met."""
     work = sum(one.duration_s * one.gpus * one.nodes for one in jobs)
     pace = work / (load * DEVICES) / max(one.submit_s for one in jobs)
     return sorted((replace(one, submit_s=one.submit_s * pace) for one in jobs), key=lambda one: (one.submit_s, one.id))

@@ -1,6 +1,6 @@
 """The measured throughputs of Gavel (OSDI 2020): 26 job types on V100, P100 and K80, in steps per second.
 
-CSV with a header: ``job_type``, ``scale_factor`` and a column for each model; other columns are passed over.
+CSV with a header: ``job_type``, ``scale_factor`` and a column for each model; other columns are ignored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ COLUMNS: Final = (
 
 
 def throughputs(path: str | Path) -> Mapping[str, Mapping[str, float]]:
-    """Steps per second of each job type on one device of each model (upper case); a model on which it does not run is
-    left out. Raises :class:`TraceError`."""
+    """Return steps per second of each job type on one device of each model (upper case); models on which it does not
+    run are left out. Raises :class:`TraceError`."""
     table = read_table(path, COLUMNS)
     return {
         row["job_type"]: {model.upper(): row[model] for model in MODELS if row[model]}

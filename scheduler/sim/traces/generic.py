@@ -1,9 +1,9 @@
-"""A trace of one's own: CSV or JSON lines with the columns of :class:`Arrival`.
+"""The generic trace format: CSV or JSON lines with the columns of :class:`Arrival`.
 
 ``submit_s``, ``duration_s`` and ``gpus`` are required; times are seconds from any origin, and ``gpus`` is per node.
 Optional: ``id``, ``name``, ``project``, ``user``, ``kind``, ``priority`` (a number), ``nodes``, ``most_nodes`` (an
-elastic stage runs on ``nodes`` to so many), ``scaling`` (by which power of its nodes it is faster), ``cpus`` (cores per
-node), ``limit_s`` (time limit), ``expected_s`` (what the user thought), ``needs`` (ids of earlier lines, joined by
+elastic stage runs on ``nodes`` to so many), ``scaling`` (the power of its nodes by which it is faster), ``cpus`` (cores
+per node), ``limit_s`` (time limit), ``expected_s`` (what the user expected), ``needs`` (ids of earlier lines, joined by
 ``;``).
 """
 
@@ -18,7 +18,7 @@ from scheduler.core.model.types import SCALING
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import TraceColumn, TraceError, TraceRow, read_table
 
-YEARS_S: Final = 10 * 365 * 86_400.0  # nothing runs for ten years: a longer time is in another unit
+YEARS_S: Final = 10 * 365 * 86_400.0  # a longer time is probably in another unit
 WIDEST: Final = 1_000_000
 
 COLUMNS: Final = (
@@ -42,14 +42,14 @@ COLUMNS: Final = (
 
 
 def read(source: str | Path | Iterable[str], form: Literal["auto", "csv", "jsonl"] = "auto") -> Trace:
-    """The arrivals of a file or of lines of text, in order of submission. Raises :class:`TraceError`."""
+    """Return the arrivals of a file or of lines of text, in order of submission. Raises :class:`TraceError`."""
     table = read_table(source, COLUMNS, form=form, key="id", order_by="submit_s")
     _check_ids(sorted(table.rows, key=lambda row: row.line))
     return Trace(tuple(_arrival(row) for row in table.rows), tuple(table.said), table.left_out)
 
 
 def _check_ids(rows: Iterable[TraceRow]) -> None:
-    """Each id once, and what a row needs before it."""
+    """Check that ids are unique, and that dependencies come before their dependents."""
     known: dict[str, int] = {}
     for row in rows:
         name = _id(row)

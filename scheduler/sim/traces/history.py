@@ -1,4 +1,4 @@
-"""An installation's own past as JSON lines: one object per finished stage, so that it can be lived again.
+"""Finished stages of an installation as JSON lines, one object per stage, to be simulated again.
 
 Keys: ``id``, ``submitted_at``, ``started_at`` and ``ended_at`` (of its last attempt; RFC 3339 or seconds since the
 epoch), ``project``, ``user``, ``job`` and ``name``, ``kind``, ``priority``, ``nodes``, ``gpus`` (accelerators per node,
@@ -42,10 +42,10 @@ COLUMNS: Final = (
 
 
 def read(source: str | Path | Iterable[str]) -> Trace:
-    """The stages that ran to their end, in order of submission; the others are counted and left out.
+    """Return the stages that ran to their end, in order of submission; the others are counted and left out.
 
-    Times become seconds since the first submission; a duration is scaled to a device of speed 1. What a stage needs
-    and what is not in the file no longer holds it back, and is counted.
+    Times become seconds since the first submission; a duration is scaled to a device of speed 1. Dependencies that are
+    not in the file are dropped and counted.
     """
     table = read_table(source, COLUMNS, form="jsonl", key="id", order_by="submitted_at")
     table.leave_out(lambda row: row["started_at"] is None or row["ended_at"] is None, clause("NoStartAndEnd"))
@@ -67,7 +67,7 @@ def read(source: str | Path | Iterable[str]) -> Trace:
 
 
 def line(stage: Mapping[str, Any]) -> str:
-    """One line of such a file. Raises ``ValueError`` for a key that the reader does not know."""
+    """Return one line of such a file. Raises ``ValueError`` for an unknown key."""
     names = [column.name for column in COLUMNS]
     for name in stage:
         if name not in names:

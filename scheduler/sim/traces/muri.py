@@ -1,7 +1,7 @@
 """The traces of Muri (SIGCOMM 2022): 992 jobs derived from Philly, with the models that they train.
 
 CSV with a header: ``job_id``, ``num_gpu``, ``submit_time`` (milliseconds), ``iterations``, ``model_name`` and
-``iteration_time`` (milliseconds); other columns are passed over.
+``iteration_time`` (milliseconds); other columns are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ COLUMNS: Final = (
 
 
 def read(path: str | Path, per_node: int = 8) -> Trace:
-    """The jobs in order of submission, named by the model that they train; they run for all their iterations.
+    """Return the jobs in order of submission, named by the model that they train; they run for all their iterations.
 
-    What asks for more than ``per_node`` GPUs is a gang of whole nodes. Raises :class:`TraceError`.
+    A job with more than ``per_node`` GPUs is a gang of whole nodes. Raises :class:`TraceError`.
     """
     table = read_table(path, COLUMNS, key="job_id", order_by="submit_time")
     table.leave_out(

@@ -2,7 +2,7 @@
 
 Nodes: ``sn``, ``cpu_milli``, ``memory_mib``, ``gpu`` (how many) and ``model``. Pods: ``name``, ``cpu_milli``,
 ``memory_mib``, ``num_gpu``, ``gpu_milli`` (of each GPU) and ``gpu_spec``, the models it may run on, joined by ``|``;
-empty is any. Pods without a GPU are there too. The trace tells what is asked for; its times play no part in placement
+empty is any. Pods without a GPU are included. The trace is used for requests; its times play no part in placement
 studies.
 """
 
@@ -38,7 +38,7 @@ POD_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What one pod asks of one node. ``models`` are the GPU models it may run on; empty is any."""
+    """The request of one pod on one node. ``models`` are the GPU models it may run on; empty is any."""
 
     name: str
     cpu_milli: int
@@ -52,7 +52,7 @@ class Pod:
         return self.gpus * self.gpu_milli
 
     def alternatives(self) -> tuple[Alternative, ...]:
-        """The same as a stage asks it: one way for each model."""
+        """Return the same as alternatives of a stage, one for each model."""
         host = Ask("cpu", 1, self.cpu_milli, self.memory_bytes)
         if not self.gpus:
             return (Alternative(0, (host,)),)
@@ -63,7 +63,7 @@ class Pod:
 
 
 def nodes(source: str | Path | Iterable[str], pool: str = "default") -> tuple[Node, ...]:
-    """The machines, each with one CPU device. GPU memory is not in the trace and counts as none."""
+    """Return the machines, each with one CPU device. GPU memory is not in the trace and is 0."""
     found = []
     for row in read_table(source, NODE_COLUMNS, key="sn").rows:
         name, model = row["sn"], row["model"]
@@ -74,7 +74,7 @@ def nodes(source: str | Path | Iterable[str], pool: str = "default") -> tuple[No
 
 
 def pods(source: str | Path | Iterable[str]) -> tuple[Pod, ...]:
-    """The pods in the order of the file. Raises :class:`TraceError` for one that asks for GPUs but no share of them."""
+    """Return the pods in the order of the file. Raises :class:`TraceError` for one with GPUs but no share of them."""
     found = []
     for row in read_table(source, POD_COLUMNS, key="name").rows:
         gpus, share = row["num_gpu"], row["gpu_milli"]

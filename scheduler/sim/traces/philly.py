@@ -1,7 +1,7 @@
 """Jobs of Microsoft's Philly cluster (Jeon et al., ATC 2019) in the extract with one line per job.
 
 Columns: ``timestamp`` (local time of the cluster, taken as UTC), ``duration`` in seconds, ``num_gpus`` and ``cluster``,
-the virtual cluster, which becomes the project. A job of more GPUs than a node has asks for whole nodes.
+the virtual cluster, which becomes the project. A job with more GPUs than a node asks for whole nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read(
     last_day: str = "",
     gpus_per_node: int = GPUS_PER_NODE,
 ) -> Trace:
-    """The jobs of the file, or those submitted from ``first_day`` to ``last_day`` inclusive (``2017-10-02``).
+    """Return the jobs of the file, or those submitted from ``first_day`` to ``last_day`` inclusive (``2017-10-02``).
 
     Times become seconds since the first of these jobs. The file has no job number, so equal rows are kept and counted.
     """
@@ -52,7 +52,7 @@ def read(
 
 
 def virtual_clusters(source: str | Path | Iterable[str]) -> Mapping[str, int]:
-    """How many nodes each virtual cluster owns."""
+    """Return how many nodes each virtual cluster owns."""
     return {row["vc"]: row["node num"] for row in read_table(source, NODE_COLUMNS, key="vc").rows}
 
 

@@ -1,7 +1,7 @@
-"""Events of a Slurm cluster, one line per job: what was asked for and how long it truly ran.
+"""Events of a Slurm cluster, one line per job: its request and its true run time.
 
-Columns: ``submit_s``, ``run_s``, ``user``, ``nodes``, ``tasks`` (cores in all), ``limit_s`` (requested), and where
-known ``qos``, ``partition``, ``mem`` and ``gres``. The quality of service becomes the project.
+Columns: ``submit_s``, ``run_s``, ``user``, ``nodes``, ``tasks`` (total cores), ``limit_s`` (requested), and if known
+``qos``, ``partition``, ``mem`` and ``gres``. The quality of service becomes the project.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COLUMNS: Final = (
 
 
 def read(source: str | Path | Iterable[str], *, one_machine: bool = False, enforce_limits: bool = False) -> Trace:
-    """The jobs in order of submission; those of zero run time are counted and left out.
+    """Return the jobs in order of submission; those of zero run time are counted and left out.
 
-    ``one_machine`` takes the cluster as a single pool of cores: each job asks for all its tasks on one node and for no
-    GPU. The requested limit is what the user expects; ``enforce_limits`` also ends a job there (Slurm does so with some
-    grace, so that a few jobs of a real log ran longer).
+    ``one_machine`` treats the cluster as a single pool of cores: each job asks for all its tasks on one node and for no
+    GPU. The requested limit is what the user expects; ``enforce_limits`` also ends a job there (Slurm has a grace
+    period, so a few jobs of a real log ran longer).
     """
     table = read_table(source, COLUMNS, repeats=True, order_by="submit_s")
     table.leave_out(lambda row: row["run_s"] <= 0, clause("NoRunTime"))

@@ -1,6 +1,6 @@
-"""The standard workload format of the Parallel Workloads Archive: one job per line, 18 numbers, -1 where not known.
+"""The standard workload format of the Parallel Workloads Archive: one job per line, 18 numbers, -1 if unknown.
 
-Processors become CPU cores of one node: SWF describes one machine and says nothing of nodes.
+Processors become CPU cores of one node: SWF describes one machine without nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS: Final = (
 
 
 def read(source: str | Path | Iterable[str]) -> Trace:
-    """The jobs of an SWF file in order of submission; those that never ran are counted and left out."""
+    """Return the jobs of an SWF file in order of submission; those that never ran are counted and left out."""
     table = read_table(source, COLUMNS, form="swf", key="job", order_by="submit_s")
     table.leave_out(lambda row: row["run_s"] <= 0, clause("NoKnownRunTime"))
     table.leave_out(lambda row: max(row["processors"], row["asked_processors"]) < 1, clause("NoProcessors"))

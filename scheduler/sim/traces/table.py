@@ -1,8 +1,7 @@
-"""Reads a table and says line and column of whatever is not as documented: CSV, SWF or JSON lines, packed or not.
+"""Reads tables with errors by line and column: CSV, SWF or JSON lines, compressed or not.
 
-One way for all formats: text becomes fields with the number of their line; fields are judged column by column; rows are
-put in order. Nothing is passed over in silence: a row that cannot be read is an error, and what was sorted or left out
-is said in the notes.
+The same steps for all formats: text becomes fields with their line numbers; fields are checked by column; rows are
+sorted. Nothing is ignored silently: a row that cannot be read is an error, and notes tell what was sorted or left out.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SWF_FIELDS: Final = (
 
 
 class TraceError(ValueError):
-    """Raised with the line and the column at which a trace cannot be read. Line 0 is the file as a whole."""
+    """The line and the column at which a trace cannot be read. Line 0 is the file as a whole."""
 
     def __init__(self, line: int, column: str, problem: str) -> None:
         place = _("line {line}").format(line=line) if line else _("the file")
@@ -47,11 +46,11 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceColumn:
-    """A column by name and what may stand in it. ``least`` and ``most`` bound numbers; ``absent`` are the texts that
-    mean "not known", for which ``default`` stands in where the column is not ``required``.
+    """A column by name and its accepted values. ``least`` and ``most`` bound numbers; ``absent`` are the texts for
+    "unknown", replaced by ``default`` unless the column is ``required``.
 
-    ``kind``: *text*; *number*; *whole* (number); *time* (seconds since the epoch, or a date and time, which without a
-    zone is taken as UTC); *ids* (several texts, joined by ``;``).
+    ``kind``: *text*; *number*; *whole* (number); *time* (seconds since the epoch, or a date and time, in UTC without a
+    zone); *ids* (several texts, joined by ``;``).
     """
 
     name: str
@@ -64,7 +63,7 @@ class TraceColumn:
 
     @property
     def accepts(self) -> str:
-        """What may stand here, as the end of a sentence."""
+        """Return what is accepted here, as the end of a sentence."""
         if self.kind in ("number", "whole"):
             sort = _("a whole number") if self.kind == "whole" else _("a number")
             if self.most < 1e15:
@@ -79,7 +78,7 @@ class TraceColumn:
         return _("text of at most {most} printable characters").format(most=_LONGEST_TEXT)
 
     def read(self, text: str, line: int) -> Any:
-        """The value of a field; raises :class:`TraceError`."""
+        """Parse a field; raises :class:`TraceError`."""
         if text in self.absent:
             if self.required:
                 problem = _('"{value}" means that it is not known').format(value=text) if text else _("is empty")
@@ -127,14 +126,14 @@ class TraceRow:
 
 @dataclass(slots=True)
 class TraceTable:
-    """Rows that can be used, what had to be said about the others, and how many were left out."""
+    """The usable rows, notes on the others, and how many were left out."""
 
     rows: list[TraceRow]
     said: list[Said] = field(default_factory=list)
     left_out: int = 0
 
     def leave_out(self, wrong: Callable[[TraceRow], bool], why: Clause) -> None:
-        """Drop the rows for which ``wrong`` holds, and say how many and ``why``."""
+        """Drop the rows for which ``wrong`` holds, and note how many and ``why``."""
         kept = [row for row in self.rows if not wrong(row)]
         dropped = len(self.rows) - len(kept)
         if dropped:
@@ -153,11 +152,11 @@ def read_table(
     repeats: bool = False,
     order_by: str | None = None,
 ) -> TraceTable:
-    """The rows of a file (``.gz`` is unpacked) or of lines of text; columns that are not named are passed over.
+    """Read the rows of a file (``.gz`` is decompressed) or of lines of text; columns that are not named are ignored.
 
-    ``form`` *auto* goes by the name of the file: ``.swf`` and ``.jsonl``, else CSV. Two rows with the same ``key``, or
-    equal rows where there is no key, are refused; ``repeats`` keeps equal rows as rows of their own and says so.
-    Rows that are not in the order of ``order_by`` are sorted, and that is said. Raises :class:`TraceError`.
+    With ``form`` *auto* the file's name decides: ``.swf`` and ``.jsonl``, else CSV. Two rows with the same ``key``, or
+    equal rows without a key, are refused; with ``repeats`` equal rows are kept as separate rows, with a note. Rows out
+    of the order of ``order_by`` are sorted, with a note. Raises :class:`TraceError`.
     """
     source = Path(source) if isinstance(source, str) else source
     if form == "auto":
@@ -205,19 +204,19 @@ def _sort(table: TraceTable, by: str) -> None:
 # -- from text to fields ----------------------------------------------------------------------------------------------
 
 
-def opened(path: Path) -> TextIO:
-    """The text of a file, unpacked where its name ends in ``.gz``; whoever opens it closes it."""
+def open_text(path: Path) -> TextIO:
+    """Open a text file, decompressed if its name ends in ``.gz``; the caller closes it."""
     if path.name.endswith(".gz"):
         return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
     return path.open(encoding="utf-8-sig", newline="")
 
 
 def _lines(source: Path | Iterable[str]) -> AbstractContextManager[Iterable[str]]:
-    return opened(source) if isinstance(source, Path) else nullcontext(source)
+    return open_text(source) if isinstance(source, Path) else nullcontext(source)
 
 
 def _decoded(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, with what a broken file throws turned into a sentence."""
+    """Yield the lines; errors of a damaged file become a TraceError."""
     number = 0
     try:
         for number, line in enumerate(lines, 1):  # noqa: B007
@@ -237,7 +236,7 @@ def _csv(lines: Iterator[str], columns: Sequence[TraceColumn]) -> Iterator[Field
         _check_header(header, columns)
         for row in rows:
             if not row:
-                continue  # an empty line says nothing
+                continue  # an empty line
             if len(row) != len(header):
                 problem = _("has {fields} fields; the header names {columns} columns").format(
                     fields=len(row), columns=len(header)
@@ -303,7 +302,7 @@ def _text(value: object, line: int, column: str) -> str:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool | dict | list):
-        return json.dumps(value, sort_keys=True)  # judged where the column is one that is read
+        return json.dumps(value, sort_keys=True)  # checked if the column is one that is read
     raise TraceError(line, column, _("must be text, a number, or a list of texts"))
 
 

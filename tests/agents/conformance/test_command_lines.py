@@ -281,10 +281,10 @@ def test_an_engine_that_hangs_keeps_nobody_waiting() -> None:
 
     watch = EngineWatch({}, is_root=True, ask=ask)
     watch.look(0.0)
-    watch.hear()
+    watch.poll()
     assert watch.spoken == ""
     answers.set()
-    watch.hear(20.0)
+    watch.poll(20.0)
     watch.close()
     assert watch.spoken == "podman 5 (rootless)"
 

@@ -1,4 +1,5 @@
-"""``manage.py backup FOLDER``: the database, the files beside it and, where asked for, the keys, while all goes on."""
+"""``manage.py backup FOLDER``: backs up the database, its files and, on request, the keys, while the installation
+runs."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Command(BaseCommand):
             self.stdout.write(f"  without the storage {name}: it lies in no folder; back it up where it is")
 
     def _record(self, folder: Path, options: Any) -> None:
-        """Writes the entry of the audit log. A backup of a read-only database, or of a former release's, is one too."""
+        """Writes the audit entry, if possible: a backup of a read-only database, or of an earlier release's, is valid
+        too."""
         made = {"folder": str(folder), "decisions": options["decisions"], "with_keys": bool(options["with_keys"])}
         try:
             with audit.command("backup"):
@@ -99,7 +101,7 @@ def make(folder: Path, decisions: bool, passphrase_file: Path | None) -> Manifes
             postgres=postgres.server_version(),
             migrations=recorded,
             pieces=[_onto_disk(work / name) for name in names],
-            elsewhere=folders.elsewhere(),
+            elsewhere=folders.external_storages(),
             rows=rows,
         )
         manifest.write(work)
@@ -114,7 +116,7 @@ def make(folder: Path, decisions: bool, passphrase_file: Path | None) -> Manifes
 
 
 def verify(folder: Path) -> Manifest:
-    """Read all of a backup. Raises :class:`BackupUnusable`."""
+    """Verify all of a backup. Raises :class:`BackupUnusable`."""
     manifest = Manifest.read(folder)
     manifest.check(folder)
     postgres.contents(folder / DATABASE, postgres.programs())
@@ -127,7 +129,7 @@ def _sealed(passphrase_file: Path | None) -> bytes | None:
     named = keys.files()
     if "YARD_SECRET_KEY_FILE" not in named:
         raise BackupUnusable("--with-keys seals what YARD_SECRET_KEY_FILE names, and it is not set")
-    # A key service may hold what the file of keys for secrets would.
+    # A key service may replace the file of keys for secrets.
     found = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
     return keys.seal(found, keys.passphrase(passphrase_file))
 

@@ -1,4 +1,4 @@
-"""``manage.py restore FOLDER``: a backup in the place of what is there, and nodes and numbers go on from now."""
+"""``manage.py restore FOLDER``: replaces the installation by a backup, and adapts nodes and numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             raise CommandError(f"--skip must be from 1 to {10**9}")
         try:
             manifest = Manifest.read(folder)
-            _known_here(manifest)
+            _check_release(manifest)
             manifest.check(folder)
             found_keys = _unsealed(folder, manifest, options["with_keys"])
             self._replaceable(options["yes"])
@@ -88,7 +88,7 @@ class Command(BaseCommand):
             ) from None
 
     def _replaceable(self, yes: bool) -> None:
-        """Raise CommandError where others use the database, or it holds something and nobody said that it may go."""
+        """Raise CommandError if others use the database, or if it has data and replacing it was not confirmed."""
         if others := postgres.connected():
             listed = "".join(f"\n  {each}" for each in others)
             raise CommandError(f"{len(others)} others are connected to the database; stop them first:{listed}")
@@ -96,11 +96,11 @@ class Command(BaseCommand):
             raise CommandError("the database holds tables already; --yes has them replaced, and there is no way back")
 
     def _revoke(self, folder: Path, manifest: Manifest, later: revocations.Valid | None, options: Any) -> None:
-        """Bring the tables up to date, and revoke again what was revoked since the backup, where it is known."""
+        """Migrate the tables, and revoke again what was revoked since the backup, if known."""
         call_command("migrate", interactive=False, verbosity=0, stdout=self.stderr)
-        # Also where what follows fails: the database is another one by now.
+        # Also if later steps fail, because the database has been replaced by now.
         with audit.command("restore"):
-            revoked = revocations.carry(later)
+            revoked = revocations.repeat(later)
             is_known = revoked is not None
             if options["revoke_tokens"]:
                 revoked = revocations.revoke_all(revoked or revocations.Revoked())
@@ -154,7 +154,7 @@ class Command(BaseCommand):
             self.stdout.write(f"The storage {name} is not part of the backup; restore it where it is.")
 
 
-def _known_here(manifest: Manifest) -> None:
+def _check_release(manifest: Manifest) -> None:
     """Raise :class:`BackupUnusable` for the backup of a newer release."""
     known = MigrationLoader(None).disk_migrations
     newer = sorted(
@@ -171,7 +171,7 @@ def _known_here(manifest: Manifest) -> None:
 
 
 def _unsealed(folder: Path, manifest: Manifest, passphrase_file: Path | None) -> dict[Path, bytes]:
-    """Return the keys by the file that each belongs into."""
+    """Return the keys by the file that each belongs to."""
     if passphrase_file is None:
         return {}
     if KEYS not in manifest.names():

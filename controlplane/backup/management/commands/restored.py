@@ -1,4 +1,4 @@
-"""Says that this database was restored from a backup by other means than ``manage.py restore``."""
+"""Adapts a database that was restored from a backup by other means than ``manage.py restore``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Makes what an empty installation needs. Run twice, it changes nothing but makes new secrets."""
+"""Creates the rows that an empty installation needs. Running it again changes nothing except that it makes new
+secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from controlplane.pools.models import Pool, PriorityClass
 
 CLASSES = {"urgent": 1000, "high": 750, "medium": 500, "low": 250}
 TOKEN_NAME = "made at the start"
-# For leads of a project and for staff, or everybody would be urgent.
+# Restricted to leads of a project and staff, so that not every job is urgent.
 FOR_LEADS = {"urgent"}
 
 
@@ -64,7 +65,7 @@ class Command(BaseCommand):
 
     def _secrets(self, user: User, pools: dict[str, Pool], uses: int) -> dict[str, str]:
         life = timedelta(hours=1)
-        # Whoever starts anew holds the new one; the former is of no use to anybody who may have it.
+        # A new installation uses the new token; the former one is revoked, since somebody else may have it.
         for former in user.tokens.filter(name=TOKEN_NAME):
             access.revoke_token(user, former.pk)
         _, token = access.make_token(user, TOKEN_NAME, scopes=access.SCOPES, life=timedelta(days=365))

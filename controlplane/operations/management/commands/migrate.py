@@ -1,7 +1,7 @@
-"""``manage.py migrate``, as Django has it, but that it never keeps a running cluster waiting for long.
+"""``manage.py migrate``, like Django's, but it never blocks a running cluster for long.
 
-A change of a table waits for whoever uses it, and whoever comes after waits behind the change. So each waits a moment
-only, gives up, lets the others go on, and is tried again; what was done before it stays done.
+A change of a table waits for transactions that use it, and later ones wait behind the change. So each statement waits
+for its lock only briefly, gives up, lets the others go on, and is tried again; earlier statements are kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 
 
 class Command(migrate.Command):
-    """Bounds how long each statement waits for a lock, and not how long it may take."""
+    """Limits how long each statement waits for a lock, but not how long it may run."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Adds how long to wait, and how often to try."""
+        """Adds the lock timeout and the number of attempts."""
         super().add_arguments(parser)
         parser.add_argument(
             "--lock-timeout", default="2s", help="how long a statement waits for a table, such as 500ms or 2s"
@@ -31,7 +31,7 @@ class Command(migrate.Command):
         parser.add_argument("--tries", type=int, default=20, help="how often a migration that had to give up is tried")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrates; says who is in the way where somebody is."""
+        """Migrates; prints the transactions in the way, if any."""
         timeout, tries = options["lock_timeout"], options["tries"]
         if not DURATION.fullmatch(timeout):
             raise CommandError(f'--lock-timeout is "{timeout}"; it is like 500ms or 2s')
@@ -72,7 +72,7 @@ class Command(migrate.Command):
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _holders(self, database: str) -> str:
-        """Say which transactions have been open the longest."""
+        """Return the transactions that have been open the longest."""
         with connections[database].cursor() as cursor:
             cursor.execute(
                 "SELECT coalesce(nullif(application_name, ''), 'a program without a name'), pid, "

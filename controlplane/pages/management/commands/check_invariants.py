@@ -1,4 +1,4 @@
-"""``manage.py check_invariants``: tells whether the record holds what must always hold."""
+"""``manage.py check_invariants``: checks the invariants of the database."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from controlplane.operations import invariants
 
 
 class Command(BaseCommand):
-    """Prints each invariant that does not hold with the first rows that break it; exits with 1 where there is one."""
+    """Prints each violated invariant with the first violating rows; exits with 1 if there is one."""
 
     help = "Tell whether the record holds what must always hold; exit with 1 where it does not."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Checks them all."""
+        """Checks all invariants."""
         found = invariants.broken()
         for says in found:
             self.stdout.write(says)

@@ -1,4 +1,4 @@
-"""Removes what is older than it is kept, or tells what that would be."""
+"""Removes records that are past their retention, or prints which those are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         if project and not preview:
             raise CommandError("--project goes with --preview")
         if preview:
-            self._tell(project)
+            self._print_preview(project)
             return
         for removal in sweep.sweep():
             for kind, went in removal.went.items():
@@ -30,7 +30,7 @@ class Command(BaseCommand):
                     f"{removal.project or 'cluster'}: {went['rows']:,} {kind}, {went['size_bytes']:,} bytes"
                 )
 
-    def _tell(self, name: str) -> None:
+    def _print_preview(self, name: str) -> None:
         project = Project.objects.filter(name=name).first() if name else None
         if name and project is None:
             raise CommandError(f"there is no project {name}")

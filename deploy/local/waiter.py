@@ -1,4 +1,4 @@
-"""How the keeper waits: for time, for its children, for short commands, and always for the call to stop."""
+"""Waits in the keeper for timeouts, children, short commands, and always for the request to stop."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stop(Exception):
-    """The launcher, or a signal, asks for the end."""
+    """The launcher, or a signal, requests the end."""
 
 
-class Ears:
-    """Hears the launcher (whose end closes standard input), signals, and the output of short commands.
+class Waiter:
+    """Waits for the launcher (whose end closes standard input), signals, and the output of short commands.
 
-    One per process, in its main thread. Signals never interrupt: they are heard while :meth:`wait` waits.
+    One per process, in its main thread. Signals never interrupt: they are handled while :meth:`wait` waits.
     """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._selector.register(0, selectors.EVENT_READ, self._hear_launcher)
+        self._selector.register(0, selectors.EVENT_READ, self._read_launcher)
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._wake, selectors.EVENT_READ, self._hear_signal)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._read_signals)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
 
     def close(self) -> None:
-        """Hear no call to stop any more."""
+        """Ignore further requests to stop."""
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
-    def _hear_launcher(self) -> None:
+    def _read_launcher(self) -> None:
         if not os.read(0, 512):
             raise Stop
 
-    def _hear_signal(self) -> None:
+    def _read_signals(self) -> None:
         if set(os.read(self._wake, 512)) & set(STOP_SIGNALS):
             raise Stop
 
     def wait(self, timeout_s: float | None) -> None:
-        """Sleep until something happens or ``timeout_s`` is over. Raises :class:`Stop` when the end is asked for."""
+        """Sleep until something happens or ``timeout_s`` has passed. Raises :class:`Stop` if the end is requested."""
         for key, _ in self._selector.select(timeout_s):
             key.data()
 
-    def attend(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-        """Wait for a short command; return its status and output. It leads its own process group.
+    def wait_for(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Wait for a short command, which leads its own process group; return its status and output.
 
-        Raises :class:`Stop`; the command and what it forked are gone then.
+        Raises :class:`Stop`; the command and its processes have ended then.
         """
         assert process.stdout is not None
         output, chunks = process.stdout.fileno(), list[bytes]()
@@ -73,8 +73,8 @@ class Ears:
         return process.returncode, b"".join(chunks).decode(errors="replace")
 
 
-def _bury(group: int) -> None:
-    """Wait until nothing of a process group is left; what its leader forked may still be in the middle of a write."""
+def _reap_group(group: int) -> None:
+    """Wait until no process of a group is left; one that its leader forked may still be writing."""
     deadline = time.monotonic() + BURIAL_S
     while time.monotonic() < deadline:
         try:
@@ -91,7 +91,7 @@ def _bury(group: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that a short command and what it forked are gone."""
+    """Kill a short command with its processes."""
     if process.poll() is None:
         for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, None)):
             try:
@@ -103,6 +103,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 break
             except subprocess.TimeoutExpired:
                 continue
-        _bury(process.pid)
+        _reap_group(process.pid)
     if process.stdout is not None:
         process.stdout.close()
