@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,7 +30,27 @@ log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
+# A node that sends reports faster than they are recorded is read no faster than this.
+FLOOD_PAUSE_S = 0.05
 standing: AuthorizationWatch[uuid.UUID, fleet.AgentStanding] = AuthorizationWatch(fleet.standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A report that is not recorded yet, what of it could not be read, and why its inventory was refused."""
+
+    report: Report
+    faults: list[Told]
+    refused: Told | None
+
+    def after(self, earlier: Received) -> Received:
+        """Return this report with what only the earlier one has: content that a node sends once after a change."""
+        report, refused = self.report, self.refused
+        if report.kept is None:
+            report = msgspec.structs.replace(report, kept=earlier.report.kept)
+        if report.inventory.full is None and report.inventory.hash == earlier.report.inventory.hash:
+            report, refused = msgspec.structs.replace(report, inventory=earlier.report.inventory), earlier.refused
+        return Received(report, self.faults, refused)
 
 
 def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,6 +74,11 @@ class AgentLink(AsyncWebsocketConsumer):
     group = ""
     closing: asyncio.Task[None] | None = None
     _late: asyncio.Task[None] | None = None
+    _waiting: Received | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._answering: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
         header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
@@ -119,6 +145,7 @@ class AgentLink(AsyncWebsocketConsumer):
         standing.hurry()
 
     async def disconnect(self, code: int) -> None:
+        await asyncio.gather(*self._answering, return_exceptions=True)  # the last report of a node that leaves counts
         await standing.leave(self)
         if self.group:
             try:
@@ -132,17 +159,30 @@ class AgentLink(AsyncWebsocketConsumer):
             if len(raw) > MESSAGE_LIMIT:
                 much = told(clause("TooManyBytes", size=len(raw), most=MESSAGE_LIMIT))
                 raise report_decoder.UnreadableReport(much)
-            report, faults, refused = report_decoder.report(raw)
+            received = Received(*report_decoder.report(raw))
         except report_decoder.UnreadableReport as error:
             await in_thread(self._record_fault, told(clause("ReportRefused", fault=error.why)))
             why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
             await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
+        if self._waiting is not None:
+            # A report is the whole state of its node: of those that wait, only the newest counts.
+            self._waiting = received.after(self._waiting)
+            await asyncio.sleep(FLOOD_PAUSE_S)
+            return
+        self._waiting = received
+        task = asyncio.create_task(self._answer_waiting())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer_waiting(self) -> None:
+        """Record the newest report and answer it, once the one before it is answered."""
         async with self._busy:
-            if self.closing is not None:
+            received, self._waiting = self._waiting, None
+            if self.closing is not None or received is None:
                 return
             try:
-                answer, message = await in_thread(self._take, report, faults, refused)
+                answer, message = await in_thread(self._take, received.report, received.faults, received.refused)
             except DatabaseError as error:
                 # Without an answer the agent keeps its parts running and reports again.
                 log.warning("a report of node %s could not be recorded: %s", self.name, error)
