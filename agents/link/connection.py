@@ -41,7 +41,16 @@ MOST_UNANSWERED = 256
 _GAP_S = 0.005
 _GAP_PER_PART_S = 0.0002
 _GAP_MAX_S = 0.2
-_encode = msgspec.json.Encoder().encode
+
+
+def _sentence(note: object) -> str:
+    """Return a note as a plain string: msgspec encodes no subclass, and one left in a report would end the link."""
+    if isinstance(note, str):
+        return str(note)
+    raise NotImplementedError(type(note).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_sentence).encode
 
 
 def _encoded(report: Report) -> bytes:
@@ -50,7 +59,7 @@ def _encoded(report: Report) -> bytes:
         return _encode(report)
     except (UnicodeEncodeError, OverflowError) as error:
         log.warning("a report held what cannot be sent as it is: %s", error)
-        return _encode(sendable(msgspec.to_builtins(report)))
+        return _encode(sendable(msgspec.to_builtins(report, enc_hook=_sentence)))
 
 
 _desired = BoundedDecoder[Desired](Desired)

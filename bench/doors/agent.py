@@ -28,6 +28,7 @@ from agents.devices.readers import rocm
 from agents.devices.readers.library import ReaderSilent
 from agents.isolation.run_as import RunAs
 from agents.link.server import Server
+from agents.notes import clauses
 from agents.protocol import Checkpoint, Exit, Here, Phase, Source
 from agents.runtimes import engine_probe
 from agents.runtimes.container import ContainerExecutor
@@ -215,8 +216,9 @@ def _ends(folder: str, name: str) -> Door:
     def take(content: bytes) -> None:
         write(f"{intent.folder}/{name}", content)
         seen = executor.look(intent)
-        here = Here("p", "a", 1, seen.phase, pid=seen.pid, pid_start=seen.pid_start, substate=seen.substate)
-        _can_be_sent(msgspec.structs.replace(here, exit=seen.exit, notes=list(seen.notes)))
+        here = Here("p", "a", 1, seen.phase, pid=seen.pid, pid_start=seen.pid_start, substate=str(seen.substate))
+        here = msgspec.structs.replace(here, substate_said=clauses(seen.substate), notes=list(map(str, seen.notes)))
+        _can_be_sent(msgspec.structs.replace(here, exit=seen.exit, notes_said=list(map(clauses, seen.notes))))
 
     state = b'{"running": true, "substate": "", "notes": ["n"], "end": {"cause": "LAUNCH_FAILED", "detail": "d"}}'
     seeds = {"exit.json": _json(_ended), "taken": TAKEN, "container-state.json": state}

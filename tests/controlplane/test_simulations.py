@@ -104,7 +104,7 @@ def test_a_fault_in_the_work_is_told(town: Town, monkeypatch: pytest.MonkeyPatch
     from scheduler.scenario import report
 
     _, body = posted(town)
-    monkeypatch.setattr(report, "live", lambda *_: 1 / 0)
+    monkeypatch.setattr(report, "simulate", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         worker.run(body["id"])
     assert "ZeroDivisionError" in town.owner.read(f"/simulations/{body['id']}")["simulation"]["fault"]
