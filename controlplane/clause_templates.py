@@ -141,6 +141,7 @@ FAULTS: Final[Mapping[str, str]] = {
     # Of reports, and of a field in one.
     "InventoryRefused": _("inventory refused: {fault}"),
     "ReportRefused": _("report refused: {fault}"),
+    "NoOrders": _("no orders can be made for it: {fault}"),
     "ReportUnrecorded": _("report refused: it could not be recorded: {fault}"),
     "TooManyValues": _("this is no report: it has more than {most} values"),
     "TooManyBytes": _("this is no report: it has {size} bytes; at most {most}"),

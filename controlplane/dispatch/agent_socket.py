@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -27,6 +28,9 @@ from controlplane.jobs import record
 from controlplane.socket_authorization import AuthorizationWatch
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
@@ -53,8 +57,8 @@ class Received:
         return Received(report, self.faults, refused)
 
 
-def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
-    def call() -> Any:
+def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def call() -> T:
         try:
             return function(*args, **kwargs)
         finally:
@@ -263,7 +267,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 log.warning("orders of node %s could not be read: %s", self.name, error)
             except Exception as error:
                 log.exception("orders of node %s could not be made", self.name)
-                await in_thread(self._record_fault, f"no orders can be made for it: {type(error).__name__}: {error}")
+                await in_thread(self._record_fault, told(clause("NoOrders", fault=of_error(error))))
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:

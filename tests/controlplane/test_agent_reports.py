@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import msgspec
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from channels.layers import get_channel_layer
 
 from agents.protocol import Desired, Inventory, InventoryRef, Kept, Report
-from controlplane.dispatch import agent_socket
+from controlplane.dispatch import agent_socket, desired
 from controlplane.dispatch.agent_socket import AgentLink, Received
+from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
-from controlplane.fleet.models import Device, Node
+from controlplane.fleet.models import Alarm, Device, Node
 from controlplane.pools.models import Pool
 from tests.controlplane.test_feed import rows
 from tests.controlplane.test_node_credentials import WAIT_S, link, pool
@@ -80,6 +83,27 @@ async def test_of_reports_that_wait_only_the_newest_is_recorded(pool: Pool, monk
     assert recorded == [1, 8]
     assert await rows(Device.objects.filter(node=node).count) == 1
     assert (await rows(Node.objects.get, id=node.id)).seq == 8
+
+
+async def test_orders_that_cannot_be_made_are_an_alarm_and_the_link_lives(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, credential = await rows(fleet.enrol, await rows(fleet.make_join_token, pool), "a")
+    async with link(node, credential) as own:
+        assert (await own.receive_output(WAIT_S))["type"] == "websocket.accept"
+        await own.send_input({"type": "websocket.receive", "text": msgspec.json.encode(report(1)).decode()})
+        assert (await answer(own)).answers_seq == 1
+        with monkeypatch.context() as broken:
+            broken.setattr(desired, "compose", lambda *_: 1 / 0)
+            await get_channel_layer().group_send(f"node.{node.id}", {"type": "nudge"})
+            async with asyncio.timeout(WAIT_S):
+                while not await rows(Alarm.objects.filter(kind=alarms.REPORT, subject="a").exists):  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.02)
+        (found,) = await rows(list, Alarm.objects.filter(kind=alarms.REPORT))
+        assert found.says == "no orders can be made for it: ZeroDivisionError: division by zero"
+        await own.send_input({"type": "websocket.receive", "text": msgspec.json.encode(report(2)).decode()})
+        assert (await answer(own)).answers_seq == 2
+    assert not await rows(Alarm.objects.filter(kind=alarms.REPORT).exists), "a report that is taken clears it"
 
 
 def test_what_a_node_says_once_outlives_the_report_that_said_it() -> None:
