@@ -286,6 +286,42 @@ class Jobs:
     def release(self, job: Ref, reason: str = "") -> JobRecord:
         return self._act(job, "release", reason)
 
+    def requeue(self, job: Ref, reason: str = "") -> JobRecord:
+        """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
+        return self._act(job, "requeue", reason)
+
+    def change(self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = "") -> JobRecord:
+        """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or
+        ``{"stages": {"train": {"time_limit": "3h"}}}``; None takes a key away. With ``if_match``, the ETag of an
+        earlier read, only if nobody changed it since."""
+        answer = self._wire.call(
+            "PATCH",
+            self._path(job),
+            json=dict(patch),
+            params={"reason": reason or None},
+            headers={"If-Match": if_match} if if_match else None,
+        )
+        return JobRecord(self, answer.json())
+
+    def bulk(
+        self,
+        action: str,
+        *,
+        jobs: Sequence[int] | None = None,
+        matching: Mapping[str, str] | None = None,
+        patch: Mapping[str, Any] | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        """
+        body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
+        named = {"jobs": jobs, "filter": matching, "patch": patch}
+        body |= {name: value for name, value in named.items() if value is not None}
+        return dict(self._wire.post("/jobs/bulk", body))
+
     def adjust(
         self,
         job: Ref,
@@ -399,6 +435,12 @@ class JobRecord(dict[str, Any]):
 
     def release(self, reason: str = "") -> JobRecord:
         return self._jobs.release(self, reason)
+
+    def requeue(self, reason: str = "") -> JobRecord:
+        return self._jobs.requeue(self, reason)
+
+    def change(self, patch: Mapping[str, Any], *, reason: str = "") -> JobRecord:
+        return self._jobs.change(self, patch, reason=reason)
 
     def why(self) -> dict[str, Any]:
         return self._jobs.why(self)

@@ -28,6 +28,12 @@ class BoundedJSON(BaseParser):
         return _or_refuse(from_json, content) if content.strip() else {}
 
 
+class BoundedMergePatch(BoundedJSON):
+    """Parses a JSON merge patch (RFC 7396)."""
+
+    media_type = "application/merge-patch+json"
+
+
 class BoundedYAML(BaseParser):
     """Parses ``application/yaml`` as a job file: YAML 1.2 scalars, no anchors, no tags, no duplicate keys."""
 

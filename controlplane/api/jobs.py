@@ -20,13 +20,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
-from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
+from controlplane.api import bulk
+from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
+from controlplane.api.mixins import unless_changed
 from controlplane.api.problem import Problem, RequestRefused
-from controlplane.api.serializers import PageSerializer, ReadModelSerializer, ReasonSerializer, StrictSerializer
+from controlplane.api.serializers import (
+    PageSerializer,
+    ReadModelSerializer,
+    ReasonQuerySerializer,
+    ReasonSerializer,
+    StrictSerializer,
+)
 from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
+from controlplane.jobs import change, service
 from controlplane.jobs import models as rows
-from controlplane.jobs import service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts as tries
@@ -157,7 +165,7 @@ class ValueQuerySerializer(StreamQuerySerializer):
 class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Jobs."""
 
-    parser_classes = [BoundedJSON, BoundedYAML]
+    parser_classes = [BoundedJSON, BoundedYAML, BoundedMergePatch]
     examples = {"name": "1"}
     queryset = rows.Job.objects.none()
     filterset_class = jobs.JobFilter
@@ -223,6 +231,50 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         accepted = service.submit_many(files, self.user)
         return Response({"results": [{"id": job.id, "number": job.number} for job in accepted]}, status=201)
 
+    @extend_schema(
+        operation_id="jobs_change",
+        request={"application/merge-patch+json": OpenApiTypes.OBJECT, "application/json": OpenApiTypes.OBJECT},
+        responses={200: JobSerializer, 409: Problem, 412: Problem, 422: Problem},
+        parameters=[ReasonQuerySerializer],
+        examples=[
+            OpenApiExample("A label", {"labels": {"sweep": "7"}}, request_only=True, media_type="application/json")
+        ],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes a job by a merge patch of its job file: ``name`` and ``labels`` at any time, ``priority`` until it
+        ends, ``hold``, ``project``, ``pool`` and the times of stages (``time_limit``, ``expected``, ``deadline``,
+        ``begin``; those of one stage under ``stages`` by its name) while it waits. With ``If-Match`` only as it was
+        read."""
+        job, reason = self._mine(), self.asked(ReasonQuerySerializer)["reason"].strip()
+        check_bounds(request.data)
+
+        def check() -> None:
+            if "If-Match" in request.headers:
+                unless_changed(request, self.get_serializer(self.get_object()).data)
+
+        change.change(job, request.data, self.user, reason, check=check)
+        return self.shown(self.get_object())
+
+    @reasoned_action
+    def requeue(self, request: Request, name: str) -> Response:
+        """Stops what runs of the job, and queues it again; it goes on from its checkpoints. Costs none of its
+        retries."""
+        return self._end(service.requeue)
+
+    @extend_schema(
+        operation_id="jobs_bulk",
+        request=bulk.BulkSerializer,
+        responses={200: bulk.BulkAnswer},
+        examples=[
+            OpenApiExample("What it would do", {"action": "hold", "jobs": [1], "dry_run": True}, request_only=True)
+        ],
+    )
+    @action(detail=False, methods=["post"], parser_classes=[BoundedJSON], filterset_class=None)
+    def bulk(self, request: Request) -> Response:
+        """Cancels, holds, releases, queues again or changes up to 500 jobs, named or by a filter, each by itself;
+        tells what came of each. With ``dry_run`` it tells what would be done, and does nothing."""
+        return Response(bulk.apply(self.user, self.body(bulk.BulkSerializer)))
+
     @reasoned_action
     def cancel(self, request: Request, name: str) -> Response:
         """Ends the job for good; doing it twice is the same as once."""
@@ -238,11 +290,16 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """Releases held stages, so that they may start again."""
         return self._end(service.release)
 
-    def _end(self, act: Callable[[rows.Job, str, str], object]) -> Response:
+    def _mine(self) -> rows.Job:
+        """The job in the address; raises 403 if this user may not act on it."""
         job = self.get_object()
         if not permissions.may_end(self.user, owner_id=job.user_id, project_id=job.project_id):
             detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
             raise RequestRefused(403, "permission_denied", detail)
+        return job
+
+    def _end(self, act: Callable[[rows.Job, str, str], object]) -> Response:
+        job = self._mine()
         reason = self.body(ReasonSerializer)["reason"]
         if len(reason) > LONGEST_REASON:
             fault = FieldError("/reason", _("must have at most 500 characters"), "too_long")
@@ -350,6 +407,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
 
 _MAY_NOT = {
+    "partial_update": gettext_noop("only {user}, a lead of project {project} or staff may change this job"),
+    "requeue": gettext_noop("only {user}, a lead of project {project} or staff may queue this job again"),
     "cancel": gettext_noop("only {user}, a lead of project {project} or staff may cancel this job"),
     "hold": gettext_noop("only {user}, a lead of project {project} or staff may hold this job"),
     "release": gettext_noop("only {user}, a lead of project {project} or staff may release this job"),

@@ -23,6 +23,7 @@ from rest_framework.response import Response
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
+from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
@@ -98,7 +99,7 @@ def not_found(what: str) -> RequestRefused:
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """The problem document for an exception; DRF calls this for all exceptions of views."""
-    refused = _refused(error)
+    refused = refusal(error)
     trace_id = uuid.uuid4().hex
     request = context.get("request")
     if refused.status >= 500:
@@ -128,7 +129,7 @@ def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
     return headers
 
 
-def _refused(error: Exception) -> RequestRefused:
+def refusal(error: Exception) -> RequestRefused:
     """The refusal for an exception. An unexpected one is a fault of the server and is not described."""
     match error:
         case RequestRefused():
@@ -137,6 +138,9 @@ def _refused(error: Exception) -> RequestRefused:
             count = len(error.errors)
             detail = str(error) if count == 1 else _("the job file has {count} faults").format(count=count)
             return RequestRefused(422, "invalid_spec", detail, errors=error.errors)
+        case Unchangeable():
+            at = FieldError(error.pointer, str(error), "unchangeable")
+            return RequestRefused(409, "unchangeable", str(error), errors=[at])
         case IllegalTransition():
             return RequestRefused(409, "illegal_transition", in_language(said(error)))
         case profiles.NoPreview():

@@ -106,6 +106,14 @@ class ReasonSerializer(StrictSerializer):
     reason = serializers.CharField(default="", allow_blank=True)
 
 
+class ReasonQuerySerializer(StrictSerializer):
+    """The reason of a change whose body is the change itself."""
+
+    reason = serializers.CharField(
+        default="", allow_blank=True, max_length=500, help_text="Why; it is recorded with the change."
+    )
+
+
 class ReadModelSchema(OpenApiSerializerExtension):
     """Describes read models in the schema by their types."""
 

@@ -19,9 +19,12 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs, sealed
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.record import is_uuid
+from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON
 
 TIMERS = Timers(**settings.LINK_TIMERS)
+# A stage that somebody queued again stops as one that moves: agents need no word of their own for that.
+_TOLD = {str(Cause.REQUEUED): str(Cause.MOVE)}
 # Inputs of stages planned to start within this time are prefetched.
 AHEAD_S = 1800.0
 
@@ -107,7 +110,7 @@ def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
             attempt=str(attempt),
             epoch=epoch,
             do="stop",
-            why=stop_why,
+            why=_TOLD.get(stop_why, stop_why),
             grace_s=grace_s,
             save=stop_why in GOES_ON,
         )

@@ -371,6 +371,26 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
     return locked
 
 
+def requeue(job: Job, actor: str, reason: str = "") -> Job:
+    """Stop what runs of a job so that it is queued again, at no cost of its retries; it resumes from its checkpoints.
+
+    Raises IllegalTransition if nothing of it runs.
+    """
+    at = timezone.now()
+    with transaction.atomic():
+        locked = lock([job.id])[job.id]
+        active = [stage for stage in locked.stages.all() if State(stage.state) in ACTIVE]
+        if not active:
+            raise IllegalTransition(State(locked.state), What.REQUEUE)
+        before = locked.state
+        notes = [Note(locked, "requeue", _done("RequeuedBy", locked, actor, reason), actor)]
+        notes += stop([locked], active, Cause.REQUEUED, at, note=Told(reason))
+        settle([locked], notes, at)
+        _audit_changed("job.requeue", before, locked, reason)
+        _announce(locked)
+    return locked
+
+
 def hold(job: Job, actor: str, reason: str = "") -> Job:
     """Hold the waiting stages of a job, so that they do not start until released."""
     return _hold_or_release(job, actor, reason, What.HOLD)

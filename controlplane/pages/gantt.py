@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 # The look of an attempt's bar by its cause; all other causes have that of a failure.
 ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED"}
-GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE"}
+GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE", "REQUEUED"}
 
 
 def look(attempt: Mapping[str, Any], state: str) -> str:

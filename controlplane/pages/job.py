@@ -26,6 +26,7 @@ from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
+from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, cursor_of, redacted
 from controlplane.queries.words import told_text
 from controlplane.storage import Pieces
@@ -201,6 +202,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "spec": yaml.safe_dump(masked.shown(row.spec), sort_keys=False, allow_unicode=True),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
+            "is_active": any(stage["state"] in ACTIVE for stage in job["stages"]),
+            "classes": [each.name for each in priority_classes()],
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
             "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
             "effect": _effect(job),

@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db import DatabaseError, DataError, IntegrityError, transaction
+from django.db.models import F
 
 from controlplane import changes
 from controlplane.clauses import Told, clause, of_engine, of_error, told
@@ -81,15 +83,17 @@ def _apply(
         for node in placement.nodes
     )
     ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
-    rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
+    found = StageRow.objects.filter(id__in=ids).annotate(pool=F("job__pool__name"), project=F("job__project__name"))
+    rows = {str(row.id): row for row in found}
     devices = {device.id: device for node in snapshot.nodes for device in node.devices}
     # Since the world was read a project may have lost the pool: then nothing starts, and makes room, for it.
     barred = refused({s.stage for s in plan.starts} | {p.stage for p in plan.stops if p.stage})
     placings = []
     for start in plan.starts:
-        if start.stage in rows and start.stage not in barred and rows[start.stage].state == State.PENDING:
+        row = rows.get(start.stage)
+        if row is not None and start.stage not in barred and _is_as_planned(stages[start.stage], row):
             with _savepoint(_named(stages[start.stage]), faults, carefully=carefully):
-                placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
+                placings.append(_placing(start, stages[start.stage], row, devices, snapshot.speeds))
     notes: list[service.Note] = []
     placed: set[str] = set()
     for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
@@ -117,6 +121,17 @@ def _apply(
     transaction.on_commit(lambda: changes.announce(*keys))
     skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
     return Applied(tuple(sorted(placed)), tuple(stopped), skipped)
+
+
+def _is_as_planned(stage: Stage, row: Any) -> bool:
+    """Whether a stage still waits as the plan knew it: its owner may have changed it since the world was read."""
+    begin_at = row.begin_at.timestamp() if row.begin_at else None
+    known = (stage.pool, stage.project, stage.time_limit_s, stage.begin_at is None)
+    return bool(
+        row.state == State.PENDING
+        and known == (row.pool, row.project, row.request["time_limit_s"], begin_at is None)
+        and abs((stage.begin_at or 0.0) - (begin_at or 0.0)) < 0.001
+    )
 
 
 def _named(stage: Stage | Running) -> str:

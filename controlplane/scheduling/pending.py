@@ -165,8 +165,9 @@ class PendingStages:
             self._forget(i)
             self._bad.pop(i, None)
         for i, *_, request in rows:
-            if i not in self._known.requests:
-                self._known.requests[i] = parsed(request)
+            # Its owner may have changed it; an equal one stays the same object.
+            if (now_asked := parsed(request)) != self._known.requests.get(i):
+                self._known.requests[i] = now_asked
         faults: dict[str, Told] = {}
         reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]], faults)
         sizes = data_locality.sizes({digest for read in reads.values() for digest in read})

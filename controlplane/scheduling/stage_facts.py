@@ -30,7 +30,10 @@ GROUP BY s.id
 
 
 class StageFacts:
-    """Caches requests, which never change, and attained service, which grows when an attempt ends. One per store."""
+    """Caches requests, which change only while a stage waits, and attained service, which grows when an attempt ends.
+
+    One per store; ``PendingStages`` renews the requests.
+    """
 
     def __init__(self) -> None:
         self.requests: dict[uuid.UUID, dict[str, Any]] = {}

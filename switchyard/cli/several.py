@@ -1,31 +1,102 @@
-"""Applies an action to several jobs and prints each outcome; a refusal does not stop the others."""
+"""Applies an action to several jobs, named or found by filters, and prints each outcome; a refusal does not stop the
+others."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
-    from switchyard.client import JobRecord
+    from switchyard.client import Client, JobRecord
+
+# The statuses to which the codes of refusals in an answer belong.
+STATUS = {"not_found": 404, "permission_denied": 403, "invalid_spec": 422}
 
 
-def each(jobs: Sequence[str], act: Callable[[str], JobRecord]) -> int:
-    """Call ``act`` for each job; return the code of the first refusal, or 0."""
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that verbs for several jobs share."""
+    parser.add_argument("jobs", nargs="*", metavar="job", help="numbers or ids")
+    parser.add_argument(
+        "--filter",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="K=V",
+        help="instead of naming jobs: state=PENDING, project=nlp, user=me, label=sweep=7, q=TEXT; repeat to narrow",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="tell what would become of each; change nothing")
+    parser.add_argument("--reason", default="", help="why; it is recorded with the job")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no filter; write it like state=PENDING")
+    return name, value
+
+
+def fault(args: argparse.Namespace) -> str:
+    """Return what is wrong with the choice of jobs, or an empty text."""
+    if bool(args.jobs) == bool(args.filter):
+        return "name jobs, or say --filter, such as --filter state=PENDING"
+    return ""
+
+
+def run(client: Client, args: argparse.Namespace, action: str, patch: dict[str, Any] | None = None) -> int:
+    """Apply the action to each job that the options choose; return the code of the first refusal, or 0."""
+    if wrong := fault(args):
+        print(f"error: {wrong} (usage)", file=sys.stderr)
+        return exits.USAGE
+    if args.filter or (args.dry_run and all(job.isdigit() for job in args.jobs)):
+        return _bulk(client, args, action, patch)
+    if args.dry_run:
+        print("error: --dry-run takes numbers of jobs, not ids (usage)", file=sys.stderr)
+        return exits.USAGE
     code = exits.OK
-    for job in jobs:
+    for job in args.jobs:
         try:
-            record = act(job)
+            record = _act(client, job, action, patch, args.reason)
         except ApiProblem as problem:
             if problem.status == 401:
                 raise
-            print(f"error: job {clean.line(job)}: {clean.line(problem)} ({clean.line(problem.code)})", file=sys.stderr)
-            if problem.hint:
-                print(f"  hint: {clean.line(problem.hint)}", file=sys.stderr)
+            _refused(job, str(problem), problem.code, problem.hint)
             code = code or exits.of_problem(problem.status, problem.code)
         else:
             print(f"job {record.number} {output.paint(record.state)}", flush=True)
     return code
+
+
+def _act(client: Client, job: str, action: str, patch: dict[str, Any] | None, reason: str) -> JobRecord:
+    if patch is not None:
+        return client.jobs.change(job, patch, reason=reason)
+    record: JobRecord = getattr(client.jobs, action)(job, reason)
+    return record
+
+
+def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str, Any] | None) -> int:
+    code, done = exits.OK, 0
+    chosen: dict[str, Any] = {"matching": dict(args.filter)} if args.filter else {"jobs": [int(j) for j in args.jobs]}
+    found = client.jobs.bulk(action, patch=patch, reason=args.reason, dry_run=args.dry_run, **chosen)
+    for each in found["results"]:
+        if each["outcome"] == "refused":
+            _refused(each["number"], each["detail"], each["code"])
+            code = code or exits.of_problem(STATUS.get(each["code"], 409), each["code"])
+        elif each["outcome"] == "done":
+            done += 1
+            print(f"job {each['number']} {output.paint(each['state'])}" + (" (dry run)" if args.dry_run else ""))
+    if found["left"] or found["more"]:
+        print(f"{done} of the jobs were reached; there are more: repeat it", file=sys.stderr)
+        code = code or exits.FAILURE
+    elif not found["results"]:
+        print("no job matches", file=sys.stderr)
+    return code
+
+
+def _refused(job: object, detail: str, code: str, hint: str = "") -> None:
+    print(f"error: job {clean.line(job)}: {clean.line(detail)} ({clean.line(code)})", file=sys.stderr)
+    if hint:
+        print(f"  hint: {clean.line(hint)}", file=sys.stderr)

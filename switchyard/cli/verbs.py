@@ -22,9 +22,11 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "events": "list what happened to a job",
         "wait": "wait for jobs to end",
         "adjust": "change what a running job gets, in place",
+        "change": "change jobs after their submission",
         "cancel": "end jobs",
         "hold": "keep jobs from starting",
         "release": "let held jobs start",
+        "requeue": "stop running jobs and queue them again",
     },
     "Nodes and devices": {
         "nodes": "list nodes",

@@ -704,3 +704,35 @@ def test_a_code_is_asked_for_until_it_is_answered(server, said, as_problem, caps
         server.on("POST", "/device-codes", said(201, grant | {"expires_in": 0, "interval": 5}))
         with pytest.raises(WaitTimeout):
             by_code(client, ["read"], 7)
+
+
+def test_a_change_is_a_merge_patch_of_the_job_file(yard, server, said, as_job):
+    server.on("PATCH", "/jobs/7", said(200, as_job(7, "PENDING")))
+    code, out, _ = yard(
+        "change", "7", "--stage", "train", "--time", "6h", "--begin", "", "--priority", "900", "--label", "a=b",
+        "--label", "c=", "--reason", "why",
+    )  # fmt: skip
+    assert (code, out) == (0, "job 7 PENDING\n")
+    (asked,) = server.to("PATCH", "/jobs/7")
+    assert asked.json == {
+        "priority": 900,
+        "labels": {"a": "b", "c": None},
+        "stages": {"train": {"time_limit": "6h", "begin": None}},
+    }
+    assert yard("change", "7")[0] == 2
+
+
+def test_a_filter_acts_on_all_that_match_and_tells_each(yard, server, said):
+    results = [
+        {"number": 1, "outcome": "done", "state": "HELD", "code": "", "detail": ""},
+        {"number": 2, "outcome": "refused", "state": "RUNNING", "code": "illegal_transition", "detail": "it runs"},
+    ]
+    answer = {"action": "hold", "dry_run": True, "done": 1, "refused": 1, "left": 0, "more": False, "results": results}
+    server.on("POST", "/jobs/bulk", said(200, answer))
+    code, out, err = yard("hold", "--filter", "state=PENDING", "--filter", "label=sweep=7", "--dry-run")
+    assert (code, out) == (5, "job 1 HELD (dry run)\n")
+    assert err == "error: job 2: it runs (illegal_transition)\n"
+    sent = {"action": "hold", "reason": "", "dry_run": True, "filter": {"state": "PENDING", "label": "sweep=7"}}
+    assert server.to("POST", "/jobs/bulk")[0].json == sent
+    for wrong in (["hold"], ["hold", "1", "--filter", "q=x"], ["hold", "--filter", "x"], ["hold", "a-b", "--dry-run"]):
+        assert yard(*wrong)[0] == 2, wrong

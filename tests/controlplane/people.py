@@ -33,6 +33,11 @@ class Person:
         content = body if isinstance(body, str | bytes) else json.dumps({} if body is None else body)
         return self.client.post(f"/api/v1{path}", content, content_type=kind, headers=headers)
 
+    def patch(
+        self, path: str, body: Any, *, kind: str = "application/merge-patch+json", **headers: str
+    ) -> HttpResponse:
+        return self.client.patch(f"/api/v1{path}", json.dumps(body), content_type=kind, headers=headers)
+
     def read(self, path: str) -> Any:
         """The JSON of a GET that must succeed."""
         answer = self.get(path)

@@ -39,8 +39,8 @@ READS = [
     "projects/default/retention",
     "openapi.yaml", "docs",
 ]  # fmt: skip
-WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",
-          "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
+WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
+          "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release", "jobs/{number}/requeue",
           "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
           "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",

@@ -113,10 +113,17 @@ document.addEventListener("click", event => {
 });
 
 /** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
-const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
+const AS = { given: value => value, json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
 function told(form) {
   const fields = [...new FormData(form)].map(([name, value]) => [name, value, AS[form.elements[name].dataset?.as]]);
   return Object.fromEntries(fields.filter(([, value, as]) => !as || value !== "").map(([name, value, as]) => [name, as ? as(value) : value]));
+}
+
+/** A POST, or a change whose reason goes in the address, for its body is the change. */
+function send(address, fields, method = "POST") {
+  if (method === "POST") return call(address, { json: fields });
+  const { reason, ...json } = fields;
+  return call(reason ? `${address}?${new URLSearchParams({ reason })}` : address, { method, json });
 }
 
 document.addEventListener("submit", async event => {
@@ -127,7 +134,7 @@ document.addEventListener("submit", async event => {
   const buttons = form.querySelectorAll("button");
   buttons.forEach(b => (b.disabled = true));
   try {
-    await call(form.dataset.call, { json: told(form) });
+    await send(form.dataset.call, told(form), form.dataset.method);
     dialog?.close();
     form.reset();
     if (said) said.textContent = "";

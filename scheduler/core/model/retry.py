@@ -46,7 +46,9 @@ class RetryVerdict:
 
 
 # The stage did nothing wrong: it always goes back, and it costs none of its retries.
-NO_FAULT: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.CHECKPOINTED, Cause.NODE_UNFIT})
+NO_FAULT: Final = frozenset(
+    {Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.REQUEUED, Cause.CHECKPOINTED, Cause.NODE_UNFIT}
+)
 # Stopped to continue later or elsewhere: its state is worth saving first.
 GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED, Cause.NODE_UNFIT}
 NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})

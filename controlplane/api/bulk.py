@@ -1,0 +1,153 @@
+"""The same action on many jobs: each by itself, with an outcome for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+from django.utils.translation import gettext as _
+from rest_framework import serializers
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.api.body import check_bounds
+from controlplane.api.problem import Fault, RequestRefused, refusal
+from controlplane.api.serializers import StrictSerializer, refuse_unknown
+from controlplane.jobs import change, service
+from controlplane.jobs import models as rows
+from controlplane.jobs.section import FieldError
+from controlplane.queries import job_rows, jobs
+
+MOST: Final = 500
+# What is left after this time is told as not tried; a client asks again.
+LONGEST_S: Final = 20.0
+ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
+    "cancel": service.cancel,
+    "hold": service.hold,
+    "release": service.release,
+    "requeue": service.requeue,
+}
+CHANGE: Final = "change"
+
+
+class BulkSerializer(StrictSerializer):
+    """An action, and either the numbers of jobs or filters of the list of jobs."""
+
+    action = serializers.ChoiceField([*ACTIONS, CHANGE])
+    jobs = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**63 - 1), default=None, max_length=MOST
+    )
+    filter = serializers.DictField(
+        child=serializers.CharField(max_length=200),
+        default=None,
+        help_text="Filters as in the list of jobs, such as {state: PENDING, project: nlp}.",
+    )
+    patch = serializers.DictField(default=None, help_text="The merge patch, where the action is change.")
+    reason = serializers.CharField(default="", allow_blank=True, max_length=500)
+    dry_run = serializers.BooleanField(default=False)
+
+
+class BulkItem(msgspec.Struct, frozen=True):
+    """What came of one job: ``outcome`` is done, refused or left; with its state after the action, or why not."""
+
+    number: int
+    outcome: str
+    state: str
+    code: str = ""
+    detail: str = ""
+    errors: list[Fault] = []
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    """What came of each job, in the order asked for.
+
+    ``left`` of them were not tried, because it took too long; ``more`` says that the filter matches further ones.
+    """
+
+    action: str
+    dry_run: bool
+    done: int
+    refused: int
+    left: int
+    more: bool
+    results: list[BulkItem]
+
+
+def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
+    """Apply an action, as validated by :class:`BulkSerializer`, to each of the jobs in a transaction of its own.
+
+    A dry run does the same, and rolls each back. Raises RequestRefused if the request itself makes no sense.
+    """
+    act = _action(user, asked)
+    numbers, more = _chosen(user, asked)
+    until = time.monotonic() + LONGEST_S
+    found = {job.number: job for job in jobs.visible(user).filter(number__in=numbers).select_related("project", "user")}
+    results = [
+        _one(user, number, found.get(number), act, dry_run=asked["dry_run"])
+        if time.monotonic() < until
+        else BulkItem(number, "left", "")
+        for number in numbers
+    ]
+    count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
+    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results)
+
+
+def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object]:
+    if (asked["action"] == CHANGE) != (asked["patch"] is not None):
+        detail = _("patch says what changes, and goes with the action change only")
+        raise RequestRefused(422, "invalid", detail, errors=[FieldError("/patch", detail, "invalid")])
+    if asked["action"] == CHANGE:
+        check_bounds(asked["patch"])
+        return lambda job: change.change(job, asked["patch"], user, asked["reason"].strip())
+    return partial(_by_name, ACTIONS[asked["action"]], user.get_username(), asked["reason"].strip())
+
+
+def _by_name(act: Callable[[rows.Job, str, str], object], actor: str, reason: str, job: rows.Job) -> None:
+    act(job, actor, reason)
+
+
+def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
+    """Return the numbers of the jobs, at most :data:`MOST`, and whether the filter matches more."""
+    if (asked["jobs"] is None) == (asked["filter"] is None):
+        detail = _("name either jobs or a filter")
+        raise RequestRefused(422, "invalid", detail, errors=[FieldError("/jobs", detail, "invalid")])
+    if asked["jobs"] is not None:
+        return list(dict.fromkeys(asked["jobs"])), False
+    known = [name for name in jobs.JobFilter.base_filters if name != "sort"]
+    refuse_unknown(asked["filter"], known)
+    if not any(asked["filter"].values()):
+        detail = _("a filter needs at least one of {names}").format(names=", ".join(known))
+        raise RequestRefused(422, "invalid", detail, errors=[FieldError("/filter", detail, "invalid")])
+    chosen = jobs.JobFilter(asked["filter"], job_rows.whole(jobs.visible(user)), user=user).qs
+    numbers = list(chosen.order_by("-number").values_list("number", flat=True)[: MOST + 1])
+    return numbers[:MOST], len(numbers) > MOST
+
+
+def _one(
+    user: User, number: int, job: rows.Job | None, act: Callable[[rows.Job], object], *, dry_run: bool
+) -> BulkItem:
+    if job is None:
+        return BulkItem(
+            number, "refused", "", "not_found", _("there is no job {number} that you may see").format(number=number)
+        )
+    if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+        said = _("only {user}, a lead of project {project} or staff may do this")
+        detail = said.format(user=job.user.get_username(), project=job.project.name)
+        return BulkItem(number, "refused", job.state, "permission_denied", detail)
+    try:
+        with transaction.atomic():
+            act(job)
+            state = rows.Job.objects.values_list("state", flat=True).get(id=job.id)
+            if dry_run:
+                transaction.set_rollback(True)
+    except Exception as error:
+        refused = refusal(error)
+        if refused.status >= 500:
+            raise
+        faults = [Fault(each.pointer, each.detail, each.code) for each in refused.errors[:10]]
+        return BulkItem(number, "refused", job.state, refused.code, refused.detail, faults)
+    return BulkItem(number, "done", state)
