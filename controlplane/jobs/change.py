@@ -1,4 +1,4 @@
-"""Changes a job after its submission: names, labels, priority, hold, and while it waits project, pool and times.
+"""Changes a job after its submission: names, labels, priority, hold, and while it waits project, pool, times and size.
 
 A change is a JSON merge patch (RFC 7396) of the job file, of which a few keys may change; ``stages`` maps the name of
 a stage to its own keys. It is resolved by the same rules as a job file, so that nobody reaches by a change what they
@@ -8,7 +8,7 @@ could not submit. Written are the job, the requests of its waiting stages, and o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from controlplane import changes
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User
 from controlplane.clauses import Told, clause, joined, told
-from controlplane.jobs import possible, service
+from controlplane.jobs import demand, masked, possible, service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Stage
 from controlplane.jobs.section import FieldError, Section, step
@@ -30,9 +30,12 @@ from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
 TIMES: Final = ("time_limit", "expected", "deadline", "begin")
 ANYTIME: Final = ("name", "labels", "priority")
+# What a stage asks for; after its first attempt its checkpoints fit that size.
+SIZE: Final = ("devices", "nodes", "cpus", "memory", "topology", "avoid")
 # Where a job is charged and runs; a job that has run has left checkpoints and usage there.
 PLACE: Final = ("project", "pool")
-KEYS: Final = (*ANYTIME, "hold", *PLACE, *TIMES, "stages")
+OF_STAGE: Final = (*TIMES, *SIZE)
+KEYS: Final = (*ANYTIME, "hold", *PLACE, *OF_STAGE, "stages")
 
 # What of a stored request follows from which key.
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,10 +45,15 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "begin": (),
     "priority": ("preemptible",),
     "pool": ("time_limit_s", "on_node_lost"),
+    "nodes": ("nodes", "least_nodes"),
+    "topology": ("within", "within_required"),
+    "avoid": ("avoid",),
+    **dict.fromkeys(("devices", "cpus", "memory"), ("alternatives", "cpus_milli", "memory_bytes", "names_devices")),
 }
 # What of a job file is needed to resolve these keys again. The rest may be masked, or be gone by now.
-_OF_JOB: Final = (*ANYTIME, *PLACE, *TIMES, "preemption", "on_node_lost")
-_OF_STAGE: Final = ("name", "kind", *TIMES, "preemption", "on_node_lost")
+_RESOLVED: Final = (*TIMES, "preemption", "on_node_lost", "task")
+# What a way to run a stage may have of its own beside its devices.
+_OWN: Final = frozenset({"run", "command", "env", "image"})
 
 
 class Unchangeable(Exception):
@@ -73,7 +81,10 @@ def change(job: Job, patch: object, user: User, reason: str = "", *, check: Call
         stages = list(locked.stages.order_by("index"))
         before = _told(locked, stages)
         spec, touched = _patched(locked, stages, asked)
-        resolved = jobfile.resolve(_resolvable(spec, locked, asked), _rules(locked, user))
+        if any("devices" in keys for keys in touched.values()):
+            _check_same_work(locked.spec, spec)
+        sized = {key for keys in touched.values() for key in keys} & set(SIZE)
+        resolved = jobfile.resolve(_resolvable(spec, locked, asked, SIZE if sized else ()), _rules(locked, user))
         _check_open(locked, asked)
         _check_place(locked, stages, resolved)
         changed = [
@@ -81,7 +92,8 @@ def change(job: Job, patch: object, user: User, reason: str = "", *, check: Call
             for stage, new in zip(stages, resolved.stages, strict=True)
             if _change_stage(stage, new, touched[stage.name])
         ]
-        _check_possible(locked, stages, resolved)
+        if sized or resolved.pool.id != locked.pool_id:
+            _check_possible(stages, resolved, "" if sized else "/pool")
         is_new = _change_job(locked, spec, resolved, asked)
         notes = [
             Note(locked, "changed", _said(before, _told(locked, stages), locked, user, reason), user.get_username())
@@ -122,12 +134,12 @@ def _patched(job: Job, stages: list[Stage], asked: Section) -> tuple[dict[str, A
             continue
         _merge(spec, key, value)
         for stage in stages:
-            if key not in TIMES or own.get(stage.name, {}).get(key) is None:
+            if key not in OF_STAGE or own.get(stage.name, {}).get(key) is None:
                 touched[stage.name][key] = False
     faults: list[FieldError] = []
     part = Section(asked.values["stages"] if asked.has("stages") else {}, "/stages", faults, touched)
     for name, keys in part.values.items():
-        for key in Section(keys, f"/stages{step(name)}", faults, TIMES).values if name in touched else ():
+        for key in Section(keys, f"/stages{step(name)}", faults, OF_STAGE).values if name in touched else ():
             # A job of one stage has its keys at the top.
             _merge(own.get(name, spec), key, keys[key])
             touched[name][key] = True
@@ -137,18 +149,21 @@ def _patched(job: Job, stages: list[Stage], asked: Section) -> tuple[dict[str, A
 
 
 def _merge(into: dict[str, Any], key: str, value: object) -> None:
+    """Merge one key as RFC 7396 says: mappings are merged, null takes a key away, anything else replaces it."""
     if value is None:
         into.pop(key, None)
-    elif key == "labels" and isinstance(value, dict):
-        labels = {**(into.get(key) or {}), **value}
-        into[key] = {name: word for name, word in labels.items() if word is not None}
+    elif isinstance(value, dict):
+        merged = dict(into[key]) if isinstance(into.get(key), dict) else {}
+        for name, inner in value.items():
+            _merge(merged, name, inner)
+        into[key] = merged
     else:
         into[key] = value
 
 
-def _resolvable(spec: Mapping[str, Any], job: Job, asked: Section) -> dict[str, Any]:
-    """Return the keys of a job file that a change resolves again."""
-    kept = {key: spec[key] for key in _OF_JOB if spec.get(key) is not None}
+def _resolvable(spec: Mapping[str, Any], job: Job, asked: Section, sizes: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of a job file that a change resolves again; those of ``sizes`` only if some of them changes."""
+    kept = {key: spec[key] for key in (*ANYTIME, *PLACE, *_RESOLVED, *sizes) if spec.get(key) is not None}
     if "priority" not in asked.values:
         kept.pop("priority", None)  # may be one that this user could not choose; it stays
     kept |= {"project": spec.get("project") or job.project.name, "run": "true"}
@@ -156,7 +171,8 @@ def _resolvable(spec: Mapping[str, Any], job: Job, asked: Section) -> dict[str, 
         if key in asked.values and asked.values[key] is None:
             kept.pop(key, None)
     if spec.get("stages"):
-        kept["stages"] = [{key: each[key] for key in _OF_STAGE if each.get(key) is not None} for each in spec["stages"]]
+        keys = ("name", "kind", *_RESOLVED, *sizes)
+        kept["stages"] = [{key: each[key] for key in keys if each.get(key) is not None} for each in spec["stages"]]
     return kept
 
 
@@ -215,29 +231,63 @@ def _change_stage(stage: Stage, new: jobfile.ResolvedStage, touched: Mapping[str
     fields = {name for key in touched for name in _FIELDS.get(key, ())}
     request = {name: value for name, value in stage.request.items() if name not in fields}
     request |= {name: new.request[name] for name in fields if name in new.request}
+    if "alternatives" in fields:
+        request |= _same_work(stage.request, new.request["alternatives"])
     begin_at = new.begin_at if "begin" in touched else stage.begin_at
     if request == stage.request and begin_at == stage.begin_at:
         return False
     state = State(stage.state)
-    if late := next((key for key in TIMES if key in touched and state not in WAITING), ""):
-        if state in FINAL and not touched[late]:
-            return False
+    if state in FINAL and not any(touched.values()):
+        return False
+    at = f"/stages{step(stage.name)}"
+    if late := next((key for key in OF_STAGE if key in touched and state not in WAITING), ""):
         said = _("stage {stage} is {state}; its {key} can change only while it waits")
-        at = f"/stages{step(stage.name)}{step(late)}"
-        raise Unchangeable(at, said.format(stage=stage.name, state=state, key=late))
+        raise Unchangeable(at + step(late), said.format(stage=stage.name, state=state, key=late))
+    if late := next((key for key in SIZE if key in touched and stage.attempt_count), ""):
+        said = _("stage {stage} has run already; its {key} can change only before its first attempt")
+        raise Unchangeable(at + step(late), said.format(stage=stage.name, key=late))
     stage.request, stage.begin_at = request, begin_at
     if state in WAITING and (set(touched) - {"priority"}):
         # What was foreseen for the former demand holds no longer, and is not counted as broken.
         stage.promise = stage.planned = stage.expected = stage.announced = stage.first_promise = None
-    return state not in FINAL
+    return True
 
 
-def _check_possible(job: Job, stages: list[Stage], resolved: jobfile.Resolved) -> None:
-    """Refuse a pool in which a stage could never start."""
-    if resolved.pool.id != job.pool_id:
-        whole = [replace(new, request=stage.request) for stage, new in zip(stages, resolved.stages, strict=True)]
-        if found := possible.faults([replace(resolved, stages=tuple(whole))]):
-            raise jobfile.InvalidSpec([FieldError("/pool", fault.detail, fault.code) for fault in found])
+def _same_work(former: Mapping[str, Any], ways: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return other ways to run a stage, each with the command, environment and image of the former ones."""
+    kept = {name: value for name, value in former["alternatives"][0].items() if name not in ("index", "asks")}
+    found: dict[str, Any] = {"alternatives": [{**kept, "index": way["index"], "asks": way["asks"]} for way in ways]}
+    if places := former.get(masked.SEALED):
+        found[masked.SEALED] = [places[0]] * len(ways)
+    return found
+
+
+def works_alike(devices: object) -> bool:
+    """Whether no device of this value of a job file has a command, environment or image of its own."""
+    ways = devices.get("any_of", [devices]) if isinstance(devices, dict) else []
+    return not any(isinstance(way, dict) and _OWN & way.keys() for way in (ways if isinstance(ways, list) else []))
+
+
+def _check_same_work(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Refuse other devices where some have a command, environment or image of their own."""
+    for spec in (before, after):
+        for at, each in [("", spec), *((f"/stages/{i}", one) for i, one in enumerate(spec.get("stages") or []))]:
+            if not works_alike(each.get("devices")):
+                said = _(
+                    "devices with a command, environment or image of their own cannot change; submit the job again"
+                )
+                raise jobfile.InvalidSpec([FieldError(f"{at}/devices", said, "unchangeable")])
+
+
+def _check_possible(stages: list[Stage], resolved: jobfile.Resolved, pointer: str) -> None:
+    """Refuse a change by which a stage could never start; ``pointer`` is the key at fault, if there is one."""
+    waits = [
+        replace(new, request=stage.request)
+        for stage, new in zip(stages, resolved.stages, strict=True)
+        if State(stage.state) in WAITING
+    ]
+    if found := possible.faults([replace(resolved, stages=tuple(waits))]):
+        raise jobfile.InvalidSpec([FieldError(pointer or fault.pointer, fault.detail, fault.code) for fault in found])
 
 
 def _change_job(job: Job, spec: dict[str, Any], resolved: jobfile.Resolved, asked: Section) -> bool:
@@ -284,6 +334,7 @@ def _told(job: Job, stages: list[Stage]) -> dict[str, Any]:
         "priority": job.priority if job.priority_class == "custom" else job.priority_class,
     }
     for stage in stages:
+        told[f"{stage.name}.asks"] = demand.asked(stage.request).text
         told[f"{stage.name}.time_limit_s"] = stage.request["time_limit_s"]
         told[f"{stage.name}.expected_s"] = stage.request["expected_s"]
         told[f"{stage.name}.deadline"] = stage.request.get("deadline_at", stage.request.get("deadline_s"))

@@ -13,6 +13,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
 from controlplane.pools import access
 from controlplane.pools.models import Pool
+from controlplane.queries.counterfactual_patches import patch_of
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Counterfactual, CounterfactualChange, Findings
 
@@ -30,7 +31,7 @@ class CounterfactualAnswer(msgspec.Struct, frozen=True):
     """With all of ``changes`` the stage starts *now*, or *after* the stages in ``preempts`` were stopped.
 
     The stages in ``instead_of`` start now without the changes but not with them. ``allowed`` tells whether you may make
-    them.
+    them, and ``patch`` is the merge patch of the job that makes them, null if they are not made by changing the job.
     """
 
     starts: str
@@ -38,6 +39,7 @@ class CounterfactualAnswer(msgspec.Struct, frozen=True):
     preempts: list[str]
     instead_of: list[str]
     allowed: bool
+    patch: dict[str, Any] | None
 
 
 class StageCounterfactuals(msgspec.Struct, frozen=True):
@@ -66,12 +68,13 @@ def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
     refused, may = _refused_pools(job), _roles(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
     stages = [
-        _stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
+        _stage(job, stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
     ]
     return JobCounterfactuals(job.number, datetime.fromtimestamp(tried.at, UTC), tried.too_large, stages)
 
 
 def _stage(
+    job: rows.Job,
     stage_id: str,
     own: dict[str, str],
     findings: Findings,
@@ -81,17 +84,21 @@ def _stage(
 ) -> StageCounterfactuals:
     # The engine does not know who may use which pool, so answers with other pools are left out.
     allowed = [one for one in findings.answers if not any(_is_in(change, refused) for change in one.changes)]
-    answers = [_answer(one, names, may) for one in allowed]
-    return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
+    name = own.get(stage_id, "?")
+    answers = [_answer(one, names, may, patch_of(one.changes, job.spec, name)) for one in allowed]
+    return StageCounterfactuals(name, stage_id, findings.tries, findings.cut, answers)
 
 
-def _answer(one: Counterfactual, names: dict[str, str], may: set[str]) -> CounterfactualAnswer:
+def _answer(
+    one: Counterfactual, names: dict[str, str], may: set[str], patch: dict[str, Any] | None
+) -> CounterfactualAnswer:
     return CounterfactualAnswer(
         starts="after" if one.preempts else "now",
         changes=[_change(change) for change in one.changes],
         preempts=[names.get(name, "?") for name in one.preempts],
         instead_of=[names.get(name, "?") for name in one.instead_of],
         allowed=all(change.who in may for change in one.changes),
+        patch=patch,
     )
 
 

@@ -14,7 +14,7 @@ from django.db.models import F
 
 from controlplane import changes
 from controlplane.clauses import Told, clause, of_engine, of_error, told
-from controlplane.jobs import service
+from controlplane.jobs import demand, service
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
 from scheduler.core.model.lifecycle import StageEvent as What
@@ -126,11 +126,15 @@ def _apply(
 def _is_as_planned(stage: Stage, row: Any) -> bool:
     """Whether a stage still waits as the plan knew it: its owner may have changed it since the world was read."""
     begin_at = row.begin_at.timestamp() if row.begin_at else None
-    known = (stage.pool, stage.project, stage.time_limit_s, stage.begin_at is None)
+    request = row.request
     return bool(
         row.state == State.PENDING
-        and known == (row.pool, row.project, row.request["time_limit_s"], begin_at is None)
+        and (stage.pool, stage.project, stage.time_limit_s) == (row.pool, row.project, request["time_limit_s"])
+        and (stage.begin_at is None) == (begin_at is None)
         and abs((stage.begin_at or 0.0) - (begin_at or 0.0)) < 0.001
+        and (stage.nodes, stage.most_nodes) == (demand.least_nodes(request), demand.most_nodes(request))
+        and (stage.within, stage.avoid) == (request.get("within", ""), tuple(request.get("avoid", ())))
+        and stage.alternatives == demand.ways(request)
     )
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import exits, several
 from switchyard.cli.session import connect
+from switchyard.problem import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXAMPLES = """
   yard change 42 --priority high --reason "the demo is on Friday"
-  yard change 42 --stage train --time 6h                    while it waits
+  yard change 42 --stage train --time 6h --set stages.train.nodes=2
   yard change --filter label=sweep=7 --pool night --dry-run
 """
 
@@ -37,6 +38,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expected", metavar="SPAN", help="how long it will probably run; empty to learn it")
     parser.add_argument("--begin", metavar="TIME", help="not before this time; empty for at once")
     parser.add_argument("--deadline", metavar="TIME", help="by when it is to be done; empty for none")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="any key of the job file that may change: nodes=2, stages.train.devices.count=4; repeat",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +69,25 @@ def _patch(args: argparse.Namespace) -> dict[str, Any]:
         patch["stages"] = {args.stage: times}
     else:
         patch |= times
+    for text in args.set:
+        _put(patch, text)
     return patch
+
+
+def _put(patch: dict[str, Any], text: str) -> None:
+    """Set ``key.path=value`` in the patch; ``null`` stays, for it takes the key away."""
+    from switchyard import jobfile
+
+    path, equals, written = text.partition("=")
+    *steps, last = path.strip().split(".")
+    if not equals or not last:
+        raise SpecError(f"--set {text!r} must be written key=value, such as nodes=2")
+    place: Any = patch
+    for step in steps:
+        place = place.setdefault(step, {})
+        if not isinstance(place, dict):
+            raise SpecError(f"--set {path}: {step!r} is inside a plain value")
+    place[last] = jobfile.value(written)
 
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:

@@ -710,14 +710,15 @@ def test_a_change_is_a_merge_patch_of_the_job_file(yard, server, said, as_job):
     server.on("PATCH", "/jobs/7", said(200, as_job(7, "PENDING")))
     code, out, _ = yard(
         "change", "7", "--stage", "train", "--time", "6h", "--begin", "", "--priority", "900", "--label", "a=b",
-        "--label", "c=", "--reason", "why",
+        "--label", "c=", "--reason", "why", "--set", "stages.train.nodes=2", "--set", "devices.model=null",
     )  # fmt: skip
     assert (code, out) == (0, "job 7 PENDING\n")
     (asked,) = server.to("PATCH", "/jobs/7")
     assert asked.json == {
         "priority": 900,
         "labels": {"a": "b", "c": None},
-        "stages": {"train": {"time_limit": "6h", "begin": None}},
+        "stages": {"train": {"time_limit": "6h", "begin": None, "nodes": 2}},
+        "devices": {"model": None},
     }
     assert yard("change", "7")[0] == 2
 

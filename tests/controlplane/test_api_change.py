@@ -72,6 +72,21 @@ def test_times_of_one_stage_change_by_its_name(town: Town) -> None:
     assert (stage(job, "prep").request["time_limit_s"], stage(job, "fit").begin_at) == (10_800.0, None)
 
 
+def test_a_stage_of_another_size_does_the_same_work_with_the_same_secrets(town: Town) -> None:
+    agent = town.machine()
+    job = town.job(devices={"kind": "gpu", "count": 2}, env={"A_TOKEN": "hush", "B": "2"}, hold=True, run="echo hi")
+    any_of = [{"kind": "gpu", "model": "H100"}, {"kind": "gpu"}]
+    changed(town.owner, job, {"devices": {"kind": None, "count": None, "any_of": any_of}, "hold": False})
+    town.cycle()
+    (wanted,) = agent.look()
+    assert wanted.spec is not None
+    assert sorted(device.kind for device in wanted.spec.devices) == ["cpu", "gpu"]
+    assert (wanted.spec.argv[-1], wanted.spec.env["A_TOKEN"], wanted.spec.env["B"]) == ("echo hi", "hush", "2")
+    assert "hush" not in json.dumps(stage(job).request)
+    agent.start()
+    refused(town.owner, job, {"devices": {"kind": "gpu", "count": 2}}, 409, "unchangeable")
+
+
 def test_what_runs_keeps_its_times_and_its_place(town: Town) -> None:
     agent = town.machine()
     Pool.objects.create(name="second")
@@ -128,9 +143,11 @@ def test_who_may_not_end_a_job_may_not_change_it(town: Town) -> None:
 @pytest.mark.parametrize(
     ("patch", "pointer"),
     [
-        ({"devices": {"kind": "gpu"}}, "/devices"),
+        ({"devices": {"kind": "gpu", "count": 64}}, "/stages/0/devices"),
+        ({"devices": {"any_of": [{"kind": "gpu", "run": "other"}]}}, "/devices"),
         ({"run": "rm -rf /"}, "/run"),
-        ({"stages": {"main": {"cpus": 64}}}, "/stages/main/cpus"),
+        ({"stages": {"main": {"cpus": 0}}}, "/cpus"),
+        ({"stages": {"main": {"image": "other"}}}, "/stages/main/image"),
         ({"stages": {"else": {"time_limit": "1h"}}}, "/stages/else"),
         ({"stages": []}, "/stages"),
         ({"time_limit": "for ever"}, "/time_limit"),

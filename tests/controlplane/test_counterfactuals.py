@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.core.cache import cache
 
+from agents import protocol
 from controlplane.jobs.models import Job
-from controlplane.pools.models import Quota
+from controlplane.pools.models import Pool, Quota
 from controlplane.queries.words import CHANGES
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import SENTENCES
 from tests.controlplane.people import Town
+from tests.record.yard import GIB, cpu, gpu
 
 
 def answers(town: Town, number: int) -> dict[str, dict[str, object]]:
@@ -109,3 +113,51 @@ def test_the_part_of_the_page_says_it_in_words(town: Town) -> None:
         "每节点使用 1 个 gpu 而不是 2 个"
         in client.get(f"/jobs/{waiting.number}/otherwise?stage={stage.id}").content.decode()
     )
+
+
+GPU = {"kind": "gpu", "count": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "patch"),
+    [
+        ("devices", {"devices": {"kind": "gpu", "count": 2}}, {"devices": {"count": 1}}),
+        ("nodes", {"devices": GPU, "nodes": 2}, {"nodes": 1}),
+        ("begin", {"begin": "2100-01-01T00:00:00Z"}, {"begin": None}),
+        ("release", {"hold": True}, {"hold": False}),
+        ("avoid", {"devices": GPU, "avoid": ["n1"]}, {"avoid": None}),
+        ("pool", {"devices": {"kind": "gpu", "count": 2}, "time_limit": "10m"}, {"pool": "second"}),
+        ("kind", {"devices": {"kind": "gpu", "model": "H100", "memory": "70GiB", "count": 1}},
+         {"devices": {"kind": "npu", "model": None, "memory": None}}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_patch_of_a_counterfactual_really_lets_it_start(
+    town: Town, kind: str, spec: dict[str, Any], patch: dict[str, Any], *, staged: bool
+) -> None:
+    """One of the two GPUs of n1 is taken; n2 is in use where the change is about size."""
+    agent = town.machine()
+    town.running(agent, devices=GPU, name="runs")
+    second = Pool.objects.create(name="second", storage_path="/shared")
+    other = town.agent("n2", cpu("n2", cores=8, memory_gib=64), gpu("n2", 0), gpu("n2", 1))
+    other.node.pools.set([second] if kind == "pool" else [])
+    if kind == "nodes":
+        other.node.pools.set([town.pool])
+        town.running(other, devices={**GPU, "count": 2}, name="fills")
+    if kind in {"avoid", "kind"}:
+        other.node.pools.set([town.pool])
+        town.running(other, devices={**GPU, "count": 2}, name="fills")
+    if kind == "kind":
+        town.running(agent, devices=GPU, name="fills, too")
+        npu = protocol.Device(uuid="NPU-n1", kind="npu", vendor="Huawei", model="910B", index=0, memory_bytes=64 * GIB)
+        agent.devices.append(npu)
+        agent.report()
+    waiting = town.job(**({"stages": [{"name": "fit", "run": "x", **spec}]} if staged and kind != "release" else spec))
+    assert town.cycle().plan.starts == ()
+    found = answers(town, waiting.number)[kind]
+    in_stage = staged and kind not in {"release", "pool"}
+    assert found["patch"] == ({"stages": {"fit": patch}} if in_stage else patch)
+    assert found["allowed"]
+    changed = town.owner.patch(f"/jobs/{waiting.number}", found["patch"])
+    assert changed.status_code == 200, changed.content
+    assert town.cycle().applied.started == (str(waiting.stages.get().id),)
