@@ -49,6 +49,8 @@ class Client:
         self.maintenance = Maintenance(self.wire)
         self.consolidation = Consolidation(self.wire)
         self.secrets = Secrets(self.wire)
+        self.projects = Projects(self.wire)
+        self.quotas = Quotas(self.wire)
         self.project = ""
 
     @classmethod
@@ -585,6 +587,68 @@ class Secrets:
     def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
         self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+class Projects:
+    """The projects that you may see, and the roles of people in them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the projects with their members, by name."""
+        yield from self._wire.get("/projects")["results"]
+
+    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a project: ``name``, ``weight``, ``description``. For accountants."""
+        return dict(self._wire.post("/projects", dict(settings)))
+
+    def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a project; with the ETag of its settings only as they were read. For accountants."""
+        return dict(
+            self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match}).json()
+        )
+
+    def delete(self, project: str, *, if_match: str = "*") -> None:
+        """Delete a project that never had a job. For accountants."""
+        self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
+
+    def set_member(self, project: str, user: str, role: str) -> dict[str, Any]:
+        """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""
+        path = f"{_project(project)}/members/{quote(user, safe='')}"
+        return dict(self._wire.call("PUT", path, json={"role": role}).json())
+
+    def remove_member(self, project: str, user: str) -> None:
+        """Take a person's role away. For leads and accountants."""
+        self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
+
+
+class Quotas:
+    """The quotas of projects; each has a number."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the quotas of your projects and what each holds of them."""
+        yield from self._wire.get("/quotas")["results"]
+
+    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a project a quota: ``project``, ``kind``, ``nominal`` and others. For accountants."""
+        return dict(self._wire.post("/quotas", dict(settings)))
+
+    def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a quota; with its ETag only as it was read. For accountants."""
+        path = f"/quotas/{number}"
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a quota, so that its project is unlimited there. For accountants."""
+        self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+def _project(name: str) -> str:
+    return f"/projects/{quote(name, safe='')}"
 
 
 def _secrets_of(project: str) -> str:

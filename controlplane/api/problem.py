@@ -21,6 +21,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from controlplane.accounts.keys import KeyUnavailable
+from controlplane.accounts.members import MemberRefused
 from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.change import Unchangeable
@@ -161,6 +162,8 @@ def refusal(error: Exception) -> RequestRefused:
             return RequestRefused(429, "too_many_simulations", str(error))
         case NotAnswered():
             return RequestRefused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
+        case MemberRefused():
+            return RequestRefused(error.status, error.code, str(error))
         case SecretRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             return RequestRefused(error.status, error.code, str(error), errors=fields)

@@ -13,9 +13,11 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import audit, permissions, secrets
+from controlplane.accounts import audit, members, permissions, secrets
 from controlplane.accounts import models as rows
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.pagination import WholeList
 from controlplane.api.permissions import permitted
 from controlplane.api.problem import Problem, RequestRefused
@@ -43,6 +45,30 @@ class RetentionChoiceSerializer(StrictSerializer):
     log_bytes = serializers.IntegerField(allow_null=True, required=False)
 
 
+class ProjectSettingsSerializer(editing.EditSerializer):
+    """What people set of a project; its members have addresses of their own."""
+
+    class Meta:
+        model = rows.Project
+        fields = ["name", "weight", "description"]
+
+
+class RoleSerializer(StrictSerializer):
+    """A role in a project."""
+
+    role = serializers.ChoiceField(rows.Member.Role.choices)
+
+
+class MemberSerializer(serializers.ModelSerializer):
+    """A person's role in a project."""
+
+    user = serializers.CharField(source="user.username")
+
+    class Meta:
+        model = rows.Member
+        fields = read_only_fields = ["user", "role"]
+
+
 class ProjectSerializer(ReadModelSerializer):
     class Meta:
         model = Project
@@ -53,11 +79,73 @@ class ProjectSerializer(ReadModelSerializer):
 class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """The projects that you may see."""
 
+    permits = {
+        "create": (Permit.ADD_PROJECTS, gettext_noop("add a project")),
+        "partial_update": (Permit.CHANGE_PROJECTS, gettext_noop("change a project")),
+        "destroy": (Permit.DELETE_PROJECTS, gettext_noop("delete a project")),
+    }
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     noun = gettext_noop("project {name}")
-    examples = {"name": "default", "secret": "HF_TOKEN"}
+    examples = {"name": "default", "secret": "HF_TOKEN", "user": "ann"}
     queryset = rows.Project.objects.none()
     serializer_class = ProjectSerializer
     pagination_class = WholeList
+
+    @extend_schema(
+        operation_id="projects_create",
+        request=ProjectSettingsSerializer,
+        responses={201: ProjectSerializer, 400: Problem},
+        examples=[OpenApiExample("A team", {"name": "vision", "description": "images"}, request_only=True)],
+    )
+    def create(self, request: Request) -> Response:
+        """Adds a project. For accountants."""
+        return self.shown(editing.create(ProjectSettingsSerializer, request.data), status=201)
+
+    @extend_schema(operation_id="projects_settings", responses=ProjectSettingsSerializer)
+    @action(detail=True, url_path="settings")
+    def show_settings(self, request: Request, name: str) -> Response:
+        """What is set of a project; its ETag is what a change needs."""
+        return Response(editing.settings_of(self.get_object(), ProjectSettingsSerializer))
+
+    @extend_schema(
+        operation_id="projects_change",
+        request=ProjectSettingsSerializer,
+        responses={200: ProjectSerializer, 400: Problem, 412: Problem, 428: Problem},
+        parameters=[editing.IF_MATCH],
+        examples=[OpenApiExample("A larger share", {"weight": 2}, request_only=True)],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes a project, with ``If-Match`` of its settings as they were read. For accountants."""
+        return self.shown(editing.change(request, self.get_object(), ProjectSettingsSerializer))
+
+    @extend_schema(
+        operation_id="projects_delete",
+        parameters=[editing.IF_MATCH],
+        responses={204: None, 409: Problem, 428: Problem},
+    )
+    def destroy(self, request: Request, name: str) -> Response:
+        """Deletes a project that never had a job. For accountants."""
+        editing.delete(request, self.get_object(), ProjectSettingsSerializer)
+        return Response(status=204)
+
+    @extend_schema(
+        operation_id="members_put",
+        request=RoleSerializer,
+        responses={200: MemberSerializer, 201: MemberSerializer, 403: Problem, 404: Problem},
+        examples=[OpenApiExample("A member", {"role": "member"}, request_only=True)],
+    )
+    @action(detail=True, methods=["put"], url_path="members/<str:user>")
+    def put_member(self, request: Request, name: str, user: str) -> Response:
+        """Gives a person a role. Leads give viewer and member, accountants any; nobody changes their own."""
+        row, is_new = members.give(self.user, self.get_object(), user, self.body(RoleSerializer)["role"])
+        return Response(MemberSerializer(row).data, status=201 if is_new else 200)
+
+    @extend_schema(operation_id="members_delete", responses={204: None, 403: Problem})
+    @put_member.mapping.delete
+    def delete_member(self, request: Request, name: str, user: str) -> Response:
+        """Takes a person's role away. Their jobs stay, and what runs goes on."""
+        members.take(self.user, self.get_object(), user)
+        return Response(status=204)
 
     @extend_schema(operation_id="secrets_list", responses=secret_rows.SecretList)
     @action(detail=True, url_path="secrets")

@@ -21,6 +21,7 @@ class Quota(msgspec.Struct, frozen=True):
     normalised, in A100 equivalents; null is unlimited. Unused quota may be borrowed by projects of the same cohort; an
     empty name is a cohort too, but nothing is reclaimed in it."""
 
+    number: int
     project: str
     kind: str
     model: str
@@ -53,6 +54,7 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
         held[project].append((kind, model, charges.of(kind, features), milli))
     return [
         Quota(
+            number=quota.pk,
             project=quota.project.name,
             kind=quota.kind,
             model=quota.model,

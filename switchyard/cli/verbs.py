@@ -46,6 +46,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "consolidate": "tell who could move so that a job fits",
     },
     "Projects": {
+        "project": "list, add and change projects and their members",
+        "quota": "list, set and delete quotas of projects",
         "secret": "set, list and delete secrets of a project",
     },
     "This command": {

@@ -59,7 +59,7 @@ class Server:
             def answer(self) -> None:
                 outer.answer(self)
 
-            do_GET = do_POST = do_HEAD = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that the base class calls
+            do_GET = do_POST = do_HEAD = do_PATCH = do_PUT = do_DELETE = answer  # noqa: N815 - the names that the base class calls
 
             def log_message(self, *args: Any) -> None:
                 """Says nothing."""

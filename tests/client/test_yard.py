@@ -737,3 +737,33 @@ def test_a_filter_acts_on_all_that_match_and_tells_each(yard, server, said):
     assert server.to("POST", "/jobs/bulk")[0].json == sent
     for wrong in (["hold"], ["hold", "1", "--filter", "q=x"], ["hold", "--filter", "x"], ["hold", "a-b", "--dry-run"]):
         assert yard(*wrong)[0] == 2, wrong
+
+
+def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said):
+    row = {
+        "number": 3, "project": "vision", "kind": "gpu", "model": "H100", "normalised": False, "cohort": "",
+        "nominal": 8.0, "borrowing_limit": None, "lending_limit": None, "held": 2.0,
+    }  # fmt: skip
+    server.on("GET", "/quotas", said(200, {"results": [row]}))
+    server.on("PATCH", "/quotas/3", said(200, {**row, "nominal": None}))
+    server.on("POST", "/quotas", said(201, {**row, "kind": "npu", "model": ""}))
+    code, out, _ = yard("quota", "set", "vision", "gpu", "--model", "h100", "--nominal", "none", "--borrowing", "4")
+    assert (code, "unlimited" in out) == (0, True)
+    (asked,) = server.to("PATCH", "/quotas/3")
+    assert asked.json == {"nominal": None, "borrowing_limit": 4.0}
+    assert yard("quota", "set", "vision", "npu", "--nominal", "2")[0] == 0
+    assert server.to("POST", "/quotas")[0].json == {
+        "project": "vision", "kind": "npu", "model": "", "normalised": False, "nominal": 2.0,
+    }  # fmt: skip
+    assert yard("quota", "list")[1].splitlines()[1].split("\t")[:5] == ["vision", "gpu", "H100", "8", "2"]
+    assert yard("quota", "set", "vision")[0] == 2
+    assert yard("quota", "delete", "vision", "cpu")[0] == 1
+
+
+def test_people_get_roles_in_projects(yard, server, said):
+    server.on("PUT", "/projects/vision/members/ann", said(201, {"user": "ann", "role": "member"}))
+    server.on("DELETE", "/projects/vision/members/ann", said(204))
+    assert yard("project", "member", "vision", "ann", "--role", "member")[1] == "ann has the role member in vision\n"
+    assert yard("project", "member", "vision", "ann", "--role", "none")[1] == "ann has no role in vision\n"
+    for wrong in (["member", "vision"], ["add"], ["change", "vision"], ["member", "vision", "ann", "--role", "king"]):
+        assert yard("project", *wrong)[0] == 2, wrong

@@ -84,7 +84,7 @@ def test_a_stage_of_another_size_does_the_same_work_with_the_same_secrets(town: 
     assert (wanted.spec.argv[-1], wanted.spec.env["A_TOKEN"], wanted.spec.env["B"]) == ("echo hi", "hush", "2")
     assert "hush" not in json.dumps(stage(job).request)
     agent.start()
-    refused(town.owner, job, {"devices": {"kind": "gpu", "count": 2}}, 409, "unchangeable")
+    refused(town.owner, job, {"nodes": 2}, 409, "unchangeable")
 
 
 def test_what_runs_keeps_its_times_and_its_place(town: Town) -> None:

@@ -38,12 +38,16 @@ def bodies(operation: dict[str, Any]) -> list[Any]:
 def test_every_example_is_taken(town: Town, path: str, method: str, operation: dict[str, Any]) -> None:
     town.machine()
     User.objects.filter(pk=town.user.pk).update(is_superuser=True)
+    headers = {}
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             assert "example" in parameter, f"{path}: no example of {parameter['name']}"
             path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
         elif parameter.get("required"):
             (example,) = parameter["examples"].values()
+            if parameter["in"] == "header":
+                headers[parameter["name"]] = example["value"]
+                continue
             path += f"?{parameter['name']}={example['value']}"
     if method == "get":
         # Not all that the examples name is there; but each address is one.
@@ -54,6 +58,6 @@ def test_every_example_is_taken(town: Town, path: str, method: str, operation: d
     for body in shown:
         sent = "" if body is None else json.dumps(body)
         kind = "application/json"
-        answer = town.staff.client.generic(method.upper(), f"/api/v1{path}", sent, content_type=kind)
+        answer = town.staff.client.generic(method.upper(), f"/api/v1{path}", sent, content_type=kind, headers=headers)
         # What is asked for may not be there, may have expired or may not be in its place; but it was understood.
         assert answer.status_code in {200, 201, 204, 404, 409} or b"expired_token" in answer.content, answer.content

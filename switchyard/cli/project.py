@@ -1,0 +1,83 @@
+"""``yard project``: lists projects, adds and changes them, and gives people roles in them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from switchyard.cli import clean, exits, output
+from switchyard.cli.output import Column
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLES = """
+  yard project list
+  yard project member vision ann --role lead        viewer, member or lead; --role none takes it away
+  yard project add vision --weight 2 --description "images and video"
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("deed", choices=("list", "add", "change", "delete", "member"))
+    parser.add_argument("name", nargs="?", default="", help="the project")
+    parser.add_argument("user", nargs="?", default="", help="for member: whose role")
+    parser.add_argument("--role", choices=("viewer", "member", "lead", "none"), help="for member: none takes it away")
+    parser.add_argument("--weight", type=float, metavar="N", help="its fair share beside other projects; 1 is usual")
+    parser.add_argument("--description", metavar="TEXT", help="what it is for")
+    output.options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if fault := _fault(args):
+        print(f"error: {fault} (usage)", file=sys.stderr)
+        return exits.USAGE
+    settings = {name: getattr(args, name) for name in ("weight", "description") if getattr(args, name) is not None}
+    with connect(args) as client:
+        if args.deed == "list":
+            found = (row for row in client.projects.list() if args.name in ("", row["name"]))
+            output.many(args, found, COLUMNS, name=lambda row: row["name"])
+            return exits.OK
+        told = {"name": args.name}
+        if args.deed == "add":
+            told = client.projects.create({"name": args.name, **settings})
+        elif args.deed == "change":
+            told = client.projects.change(args.name, settings)
+        elif args.deed == "delete":
+            client.projects.delete(args.name)
+        elif args.role == "none":
+            client.projects.remove_member(args.name, args.user)
+        else:
+            told = client.projects.set_member(args.name, args.user, args.role)
+        output.one(args, told, lambda: [clean.line(_sentence(args))], name=args.name)
+    return exits.OK
+
+
+def _fault(args: argparse.Namespace) -> str:
+    """Return what is missing, or an empty text."""
+    if args.deed != "list" and not args.name:
+        return f"say which project: yard project {args.deed} NAME"
+    if args.deed == "member" and not (args.user and args.role):
+        return "say who and which role: yard project member NAME USER --role member"
+    if args.deed == "change" and args.weight is None and args.description is None:
+        return "say what is to change: --weight or --description"
+    return ""
+
+
+def _sentence(args: argparse.Namespace) -> str:
+    if args.deed == "member":
+        return (
+            f"{args.user} has " + (f"the role {args.role}" if args.role != "none" else "no role") + f" in {args.name}"
+        )
+    done = {"add": "was added", "change": "was changed", "delete": "was deleted"}[args.deed]
+    return f"project {args.name} {done}"
+
+
+COLUMNS = (
+    Column("PROJECT", lambda one: one["name"]),
+    Column("WEIGHT", lambda one: f"{one['weight']:g}", right=True),
+    Column("YOU", lambda one: one["role"]),
+    Column("MEMBERS", lambda one: ", ".join(f"{each['user']} ({each['role']})" for each in one["members"])),
+    Column("FOR", lambda one: one["description"]),
+)
