@@ -524,18 +524,19 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One order. ``run`` has the spec; ``stop`` has the grace period and the reason; ``signal`` has the signal.
+    """One order. ``run`` has the spec; ``stop`` has the grace period and the reason.
 
     A ``stop`` with ``save`` asks the stage for a checkpoint within its grace period, from which a later attempt
     resumes.
 
-    A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``.
+    A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``. One
+    with a higher ``signal_rev`` than the agent has carried out sends its main process ``signal``, such as ``SIGUSR1``.
     """
 
     part: str
     attempt: str
     epoch: int
-    do: Literal["run", "stop", "signal"]
+    do: Literal["run", "stop"]
     spec_rev: int = 1
     spec: PartSpec | None = None
     share: Share | None = None
@@ -543,6 +544,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     save: bool = False
     signal: str = ""
+    signal_rev: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,6 +21,7 @@ RECORD: Final[Mapping[str, str]] = {
     "HeldBy": _("{actor} put on hold {job}"),
     "ReleasedBy": _("{actor} released {job}"),
     "RequeuedBy": _("{actor} queued {job} again"),
+    "SignalSent": _("{actor} sent {signal} to {stage}"),
     "ChangedBy": _("{actor} changed {job}: {changes}"),
     "ChangedTo": _("{name} {was} -> {now}"),
     "MayStart": _("{stage} may start: all it needs has completed"),

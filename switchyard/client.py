@@ -292,6 +292,11 @@ class Jobs:
         """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
         return self._act(job, "requeue", reason)
 
+    def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> dict[str, Any]:
+        """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
+        body = {"signal": name, "stage": stage, "reason": reason}
+        return dict(self._wire.post(self._path(job) + "/signal", body))
+
     def change(self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = "") -> JobRecord:
         """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or
         ``{"stages": {"train": {"time_limit": "3h"}}}``; None takes a key away. With ``if_match``, the ETag of an

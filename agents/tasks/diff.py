@@ -81,7 +81,7 @@ class StopPart:
 class Signal:
     part: str
     signal: str
-    spec_rev: int
+    signal_rev: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +157,13 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
     if wanted.do == "stop":
         if known.stop_grace_s is None or wanted.grace_s < known.stop_grace_s:
             return [StopPart(wanted.part, wanted.grace_s, wanted.why, wanted.save)]
-    elif wanted.do == "signal":
-        if wanted.spec_rev > known.signalled_rev and wanted.signal:
-            return [Signal(wanted.part, wanted.signal, wanted.spec_rev)]
-    elif wanted.spec_rev > known.spec_rev:
-        return [Revise(wanted.part, wanted.spec_rev, wanted.share or Share())]
-    return []
+        return []
+    orders: list[Order] = []
+    if wanted.spec_rev > known.spec_rev:
+        orders.append(Revise(wanted.part, wanted.spec_rev, wanted.share or Share()))
+    if wanted.signal_rev > known.signalled_rev and wanted.signal:
+        orders.append(Signal(wanted.part, wanted.signal, wanted.signal_rev))
+    return orders
 
 
 def claims_whole(claim: DeviceClaim) -> bool:

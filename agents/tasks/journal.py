@@ -78,7 +78,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):
-    """A signal order was carried out; it is not repeated for the same revision."""
+    """A signal was sent; it is not repeated for the same ``signal_rev``, which the journal calls ``spec_rev``."""
 
     part: str
     spec_rev: int

@@ -241,8 +241,8 @@ class NodeTasks:
                     held[wanted.part] = order
                 case diff.StopPart(part, grace_s, why, save):
                     self._stop(self.parts[part], grace_s, why, save)
-                case diff.Signal(part, signal, spec_rev):
-                    self._signal(self.parts[part], signal, spec_rev)
+                case diff.Signal(part, signal, signal_rev):
+                    self._signal(self.parts[part], signal, signal_rev)
                 case diff.Revise(part, spec_rev, share):
                     self.parts[part].wanted_rev = spec_rev
                     self.tuner.revise(self.parts[part], share)
@@ -413,10 +413,10 @@ class NodeTasks:
             self.executor.stop(part.intent, *part.stop)
             part.is_stop_told = True
 
-    def _signal(self, part: StartedPart, signal: str, spec_rev: int) -> None:
+    def _signal(self, part: StartedPart, signal: str, signal_rev: int) -> None:
         if part.phase == Phase.RUNNING:
-            part.signalled_rev = spec_rev
-            self.journal.append(Signalled(part=part.intent.part, spec_rev=spec_rev))
+            part.signalled_rev = signal_rev
+            self.journal.append(Signalled(part=part.intent.part, spec_rev=signal_rev))
             self.executor.signal(part.intent, signal)
 
     def _void(self, wanted: Wanted, end: Exit) -> None:

@@ -33,7 +33,7 @@ from controlplane.api.serializers import (
 )
 from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
-from controlplane.jobs import change, service
+from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
@@ -74,6 +74,22 @@ class BatchSerializer(StrictSerializer):
     """Job files that are accepted all or none."""
 
     jobs = serializers.ListField()
+
+
+class SignalSerializer(StrictSerializer):
+    """A signal, and the stage that gets it; all that run by default."""
+
+    signal = serializers.ChoiceField(signals.SIGNALS)
+    stage = serializers.CharField(default="", allow_blank=True, max_length=63)
+    reason = serializers.CharField(default="", allow_blank=True, max_length=LONGEST_REASON)
+
+
+class SignalSentSerializer(serializers.Serializer):
+    """To how many processes of a job a signal goes."""
+
+    number = serializers.IntegerField()
+    signal = serializers.CharField()
+    processes = serializers.IntegerField()
 
 
 class EventQuerySerializer(PageSerializer):
@@ -262,6 +278,20 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         return self._end(service.requeue)
 
     @extend_schema(
+        request=SignalSerializer,
+        responses={200: SignalSentSerializer, 409: Problem},
+        examples=[OpenApiExample("Save now", {"signal": "SIGUSR1"}, request_only=True)],
+    )
+    @action(detail=True, methods=["post"])
+    def signal(self, request: Request, name: str) -> Response:
+        """Sends a signal to the main processes of the job's running stages, or of one of them. Each agent does so once,
+        within two seconds."""
+        job, asked = self._mine(), self.body(SignalSerializer)
+        actor = self.user.get_username()
+        count = signals.send(job, asked["signal"], actor, asked["reason"].strip(), stage=asked["stage"])
+        return Response({"number": job.number, "signal": asked["signal"], "processes": count})
+
+    @extend_schema(
         operation_id="jobs_bulk",
         request=bulk.BulkSerializer,
         responses={200: bulk.BulkAnswer},
@@ -408,6 +438,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
 _MAY_NOT = {
     "partial_update": gettext_noop("only {user}, a lead of project {project} or staff may change this job"),
+    "signal": gettext_noop("only {user}, a lead of project {project} or staff may send this job a signal"),
     "requeue": gettext_noop("only {user}, a lead of project {project} or staff may queue this job again"),
     "cancel": gettext_noop("only {user}, a lead of project {project} or staff may cancel this job"),
     "hold": gettext_noop("only {user}, a lead of project {project} or staff may hold this job"),

@@ -27,6 +27,7 @@ from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.section import FieldError
+from controlplane.jobs.signals import NothingRuns
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
@@ -142,6 +143,8 @@ def refusal(error: Exception) -> RequestRefused:
         case Unchangeable():
             at = FieldError(error.pointer, str(error), "unchangeable")
             return RequestRefused(409, "unchangeable", str(error), errors=[at])
+        case NothingRuns():
+            return RequestRefused(409, "nothing_runs", str(error))
         case IllegalTransition():
             return RequestRefused(409, "illegal_transition", in_language(said(error)))
         case profiles.NoPreview():

@@ -45,6 +45,7 @@ SELECT n.generation, n.conditions->'aside',
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
+       p.signal, p.signal_rev,
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
            'project_id', r.id, 'number', r.number,
@@ -103,7 +104,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
 
 
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
-    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, told = row
+    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, signal, signal_rev, told = row
     if stop_why:
         return Wanted(
             part=str(part),
@@ -123,6 +124,8 @@ def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
         spec_rev=spec_rev,
         spec=spec,
         share=Share(**parsed(share)) if share is not None else None,
+        signal=signal,
+        signal_rev=signal_rev,
     )
 
 

@@ -233,6 +233,7 @@ class Part(models.Model):
 
     ``share`` is what its newest revision, ``spec_rev``, gives the running processes (see ``agents.protocol.Share``);
     ``seen_rev`` is the revision that the agent has applied, and ``notes`` say what of it could not be applied.
+    ``signal`` is the signal sent last and ``signal_rev`` the number of those that were sent (see ``jobs.signals``).
     ``substate_said`` and ``notes_said`` are the clauses of ``substate`` and ``notes`` (see ``controlplane.clauses``).
     """
 
@@ -244,6 +245,8 @@ class Part(models.Model):
     phase = models.PositiveSmallIntegerField(default=Phase.ASSIGNED)
     substate = models.CharField(max_length=60, blank=True)
     substate_said = models.JSONField(default=list, db_default=[])
+    signal = models.CharField(max_length=10, default="", db_default="")
+    signal_rev = models.PositiveIntegerField(default=0, db_default=0)
     spec_rev = models.PositiveIntegerField(default=1)
     share = models.JSONField(null=True)
     seen_rev = models.PositiveIntegerField(default=1)

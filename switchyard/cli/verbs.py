@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "hold": "keep jobs from starting",
         "release": "let held jobs start",
         "requeue": "stop running jobs and queue them again",
+        "signal": "send a signal to the running stages of a job",
     },
     "Nodes and devices": {
         "nodes": "list nodes",

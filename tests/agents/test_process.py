@@ -345,7 +345,7 @@ def test_a_signal_is_delivered_once(shared: Hands, part: Names) -> None:
     script = 'trap "echo poked" USR1; trap "exit 0" TERM; echo ready; while :; do sleep 0.02; done'
     shared.yard.want(shared.name, order(name, "sh", "-c", script))
     shared.yard.wait(lambda: b"ready" in shared.yard.logs[(name, 0, "out")])
-    poke = Wanted(name, f"attempt-of-{name}", 1, "signal", spec_rev=2, signal="SIGUSR1")
+    poke = Wanted(name, f"attempt-of-{name}", 1, "run", signal="SIGUSR1", signal_rev=1)
     shared.yard.want(shared.name, poke)
     shared.yard.wait(lambda: b"poked" in shared.yard.logs[(name, 0, "out")])
     for _ in range(3):

@@ -767,3 +767,9 @@ def test_people_get_roles_in_projects(yard, server, said):
     assert yard("project", "member", "vision", "ann", "--role", "none")[1] == "ann has no role in vision\n"
     for wrong in (["member", "vision"], ["add"], ["change", "vision"], ["member", "vision", "ann", "--role", "king"]):
         assert yard("project", *wrong)[0] == 2, wrong
+
+
+def test_a_signal_goes_to_running_stages(yard, server, said):
+    server.on("POST", "/jobs/7/signal", said(200, {"number": 7, "signal": "SIGUSR1", "processes": 2}))
+    assert yard("signal", "7", "usr1", "--stage", "fit")[1] == "SIGUSR1 goes to 2 processes of job 7\n"
+    assert server.to("POST", "/jobs/7/signal")[0].json == {"signal": "SIGUSR1", "stage": "fit", "reason": ""}

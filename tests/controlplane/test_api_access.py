@@ -41,6 +41,7 @@ READS = [
 ]  # fmt: skip
 WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release", "jobs/{number}/requeue",
+          "jobs/{number}/signal",
           "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
           "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",

@@ -334,3 +334,24 @@ def test_any_patch_is_applied_or_refused_with_its_place(town: Town, patch: dict[
     if answer.status_code != 200:
         assert json.loads(answer.content)["errors"]
     town.store.load(clock())
+
+
+def test_a_signal_is_an_order_beside_the_others(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, stages=STAGES)
+    answer = town.owner.post(f"/jobs/{job.number}/signal", {"signal": "SIGUSR1", "stage": "prep", "reason": "save"})
+    assert json.loads(answer.content) == {"number": job.number, "signal": "SIGUSR1", "processes": 1}
+    (order,) = agent.look()
+    assert (order.do, order.signal, order.signal_rev) == ("run", "SIGUSR1", 1)
+    assert town.owner.post(f"/jobs/{job.number}/signal", {"signal": "SIGUSR2"}).status_code == 200
+    (order,) = agent.look()
+    assert (order.signal, order.signal_rev) == ("SIGUSR2", 2)
+    assert [event.text for event in job.events.filter(kind="signal")] == [
+        "owner sent SIGUSR1 to prep (save)",
+        "owner sent SIGUSR2 to prep",
+    ]
+    problem(town.owner.post(f"/jobs/{job.number}/signal", {"signal": "SIGUSR1", "stage": "fit"}), 409, "nothing_runs")
+    problem(town.owner.post(f"/jobs/{job.number}/signal", {"signal": "SIGKILL"}), 400, "invalid")
+    problem(town.owner.post(f"/jobs/{job.number}/signal", {}), 400, "invalid")
+    problem(town.mate.post(f"/jobs/{job.number}/signal", {"signal": "SIGUSR1"}), 403, "permission_denied")
+    problem(town.owner.post(f"/jobs/{town.job().number}/signal", {"signal": "SIGUSR1"}), 409, "nothing_runs")
