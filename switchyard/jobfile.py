@@ -22,30 +22,40 @@ MOST_VALUES = 10_000
 
 
 def read(path: str) -> dict[str, Any]:
-    """Read the job in the file at ``path``, or on standard input for ``-``.
+    """Read the job in the file at ``path``, or on standard input for ``-``. Raises :class:`SpecError`."""
+    return read_text(text_of(path), path)
+
+
+def read_text(text: str, path: str) -> dict[str, Any]:
+    """Read the job in a text that is that of the file at ``path``.
 
     A relative ``workdir`` becomes absolute, from the folder of the file. Raises :class:`SpecError`.
     """
-    if path == "-":
-        folder, name = Path.cwd(), "standard input"
-        try:
-            text = sys.stdin.read(LONGEST_BYTES + 1)
-        except UnicodeDecodeError:
-            raise SpecError("standard input is not UTF-8 text; is it a job file?") from None
-    else:
-        name, folder = path, Path(path).resolve().parent
-        try:
-            if Path(path).stat().st_size > LONGEST_BYTES:
-                raise SpecError(f"{path} is larger than 1 MiB; is it a job file?")
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise SpecError(f"{path}: {error.strerror}; give a job file, or a command after --") from None
-        except UnicodeDecodeError:
-            raise SpecError(f"{path} is not UTF-8 text; is it a job file?") from None
+    folder, name = (Path.cwd(), "standard input") if path == "-" else (Path(path).resolve().parent, path)
     spec = parse(text, name)
     if spec.get("workdir"):
         spec["workdir"] = str(folder / Path(str(spec["workdir"])).expanduser())
     return spec
+
+
+def text_of(path: str) -> str:
+    """Return the text in the file at ``path``, or on standard input for ``-``. Raises :class:`SpecError`."""
+    if path == "-":
+        try:
+            text = sys.stdin.read(LONGEST_BYTES + 1)
+        except UnicodeDecodeError:
+            raise SpecError("standard input is not UTF-8 text; is it a job file?") from None
+        if len(text) > LONGEST_BYTES:
+            raise SpecError("standard input is larger than 1 MiB; is it a job file?")
+        return text
+    try:
+        if Path(path).stat().st_size > LONGEST_BYTES:
+            raise SpecError(f"{path} is larger than 1 MiB; is it a job file?")
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}; give a job file, or a command after --") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} is not UTF-8 text; is it a job file?") from None
 
 
 def parse(text: str, name: str = "the job file") -> dict[str, Any]:
