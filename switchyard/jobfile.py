@@ -132,6 +132,29 @@ def _load(text: str, name: str) -> Any:
         raise SpecError(f"{name} is not valid YAML{where}: {problem}") from None
 
 
+def written(spec: Mapping[str, Any]) -> str:
+    """Write a job as a file that :func:`parse` reads as the same; texts of several lines stay readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """SafeDumper that quotes what YAML 1.2 would read as something else than a text."""
+
+        yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: Any, value: str) -> Any:
+        is_odd = re.search(r"[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]", value)
+        is_block = "\n" in value and not re.search(r"[^\S\n]\n", value)
+        return dumper.represent_scalar(
+            "tag:yaml.org,2002:str", value, style='"' if is_odd else "|" if is_block else None
+        )
+
+    Dumper.add_representer(str, text)
+    return str(yaml.dump(dict(spec), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000))
+
+
 @cache
 def _loader() -> Any:
     import yaml

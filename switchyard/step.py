@@ -595,7 +595,8 @@ def _described(environ: dict[str, str], nodes: list[str]) -> dict[str, str]:
         told["SLURM_NPROCS"] = environ["SLURM_NTASKS"]
     if "YARD_ARRAY_INDEX" in environ:
         told["SLURM_ARRAY_TASK_ID"] = environ["YARD_ARRAY_INDEX"]
-        told["SLURM_ARRAY_JOB_ID"] = environ.get("YARD_ARRAY_JOB_ID", job)
+        told["SLURM_ARRAY_JOB_ID"] = environ.get("YARD_ARRAY_JOB", job)
+        told["SLURM_ARRAY_TASK_COUNT"] = environ.get("YARD_ARRAY_COUNT", "1")
     return {**told, **environ}
 
 

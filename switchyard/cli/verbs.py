@@ -46,6 +46,9 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Projects": {
         "secret": "set, list and delete secrets of a project",
     },
+    "Coming from elsewhere": {
+        "spec": "convert job files of Slurm, Kubernetes, SkyPilot and dstack",
+    },
     "This command": {
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",

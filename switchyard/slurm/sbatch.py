@@ -417,7 +417,11 @@ class _Conversion:
             return (DIFFERS, f"{said}, without {found.left_out[0]}") if found.left_out else (TAKEN, said)
 
         def array(text: str) -> tuple[str, str]:
-            return self._set("array", values.array(text))
+            made = values.array(text)
+            first = [int(number) for number in re.findall(r"(?:^|,)([0-9]+)", text)]
+            last = [int(number) for number in re.findall(r"([0-9]+)(?::[0-9]+)?(?:,|%|$)", text)]
+            self.env["SLURM_ARRAY_TASK_MIN"], self.env["SLURM_ARRAY_TASK_MAX"] = str(min(first)), str(max(last))
+            return self._set("array", made)
 
         def exclude(text: str) -> tuple[str, str]:
             from switchyard.step import expand

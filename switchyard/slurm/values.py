@@ -14,7 +14,7 @@ from typing import Final
 
 YEAR_S: Final = 366 * 86_400
 MOST_DEPENDENCIES: Final = 64
-MOST_INDEXES: Final = 1000
+MOST_INDEXES: Final = 10_000
 _UNLIMITED: Final = ("unlimited", "infinite", "-1", "0")
 _TIMES: Final = (
     (r"(?P<m>\d{1,9})", "minutes"),
@@ -193,12 +193,12 @@ def dependencies(text: str) -> Dependencies:
         elif when not in _WHEN or not jobs:
             raise Unreadable("write it as afterok:12:13,afterany:14; there are " + ", ".join((*_WHEN, "singleton")))
         for job in jobs:
-            found = re.fullmatch(r"([0-9]{1,9})(_[0-9*]{1,9})?(\+[0-9]{1,9})?", job)
-            if not found or found[2]:
-                raise Unreadable("name jobs by their numbers, such as afterok:12")
+            found = re.fullmatch(r"([0-9]{1,9})(_[0-9]{1,9})?(\+[0-9]{1,9})?", job)
+            if not found:
+                raise Unreadable("name jobs by their numbers, such as afterok:12 or afterok:12_3")
             if found[3]:
                 left_out.append(f"the delay of {found[3][1:]} minutes")
-            needs.append({"job": int(found[1]), "when": when})
+            needs.append({"job": found[1] + found[2] if found[2] else int(found[1]), "when": when})
     if len(needs) > MOST_DEPENDENCIES:
         raise Unreadable(f"at most {MOST_DEPENDENCIES} dependencies are accepted")
     return Dependencies(needs, left_out)
@@ -217,7 +217,7 @@ def array(text: str) -> dict[str, object]:
             raise Unreadable("write indexes as 0-9, 1,3,5 or 0-30:10, and %2 behind them for two at a time")
         count += (last - first) // step + 1
     if count > MOST_INDEXES:
-        raise Unreadable(f"an array has at most {MOST_INDEXES} indexes")
+        raise Unreadable(f"an array has at most {MOST_INDEXES:,} indexes")
     return {"indexes": indexes, **({"max_parallel": whole(most)} if percent else {})}
 
 

@@ -226,7 +226,7 @@ def test_a_time_is_read_as_slurm_reads_it():
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------ the command line
+# ----------------------------------------------------------------------------------------------------- the command line
 
 
 def test_submit_takes_a_script_and_reports_on_standard_error(yard, server, said, as_job, no_config):
