@@ -741,7 +741,8 @@ _LONG_VALUE = {
     "mem-per-cpu", "mem-per-gpu", "cpu-bind", "cpu_bind", "mem-bind", "mpi", "gpu-bind", "hint", "threads-per-core",
     "gpu-freq", "cpu-freq", "network", "het-group", "jobid", "comment", "slurmd-debug", "gpus-per-socket",
     "ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "cpus-per-gpu", "profile", "prolog", "epilog",
-    "task-prolog", "task-epilog", "bcast", "accel-bind",
+    "task-prolog", "task-epilog", "bcast", "accel-bind", "begin", "dependency", "reservation", "deadline", "priority",
+    "signal", "mail-type", "mail-user",
 }  # fmt: skip
 _LONG_FLAG = {
     *_FLAGS.values(), "exclusive", "exact", "overlap", "whole", "interactive", "pty", "multi-prog", "kill-on-bad-exit",
@@ -756,7 +757,7 @@ _REFUSED = {
 }
 
 
-def _srun_options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+def srun_options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     """Read the options of ``srun``; return them and the command. Raises ValueError with a sentence."""
     found: dict[str, str] = {}
     at = 0
@@ -797,7 +798,7 @@ def srun(argv: list[str]) -> int:
     """Start one process for each task; return the highest exit code of them."""
     folder = os.environ.get(PLACE, "")
     try:
-        options, command = _srun_options(argv)
+        options, command = srun_options(argv)
         if not command:
             raise ValueError("no command is given")
         with open(os.path.join(folder, "nodes.json")) as file:

@@ -48,6 +48,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Coming from elsewhere": {
         "spec": "convert job files of Slurm, Kubernetes, SkyPilot and dstack",
+        "slurm": "answer as sbatch, squeue, sacct, ... do",
     },
     "This command": {
         "login": "sign in at a control plane, and remember it",

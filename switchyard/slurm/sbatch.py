@@ -297,7 +297,7 @@ class _Conversion:
             elif counts.get("nodes") or each or tasks == 1:
                 self._say("ntasks", TAKEN, f"{where}, and so many tasks of srun")
             elif self.nodes == 1:
-                self._say("ntasks", DIFFERS, f"{where}, and so many tasks of srun, all on one node; --nodes says more")
+                self._say("ntasks", TAKEN, f"{where}, and so many tasks of srun, all on one node; --nodes says more")
         if each:
             self.env["SLURM_NTASKS_PER_NODE"] = str(each)
             self.env.setdefault("SLURM_NTASKS", str(each * self.nodes))

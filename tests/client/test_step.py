@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -192,3 +193,26 @@ def test_a_message_that_was_changed_is_refused():
         sender.send("order")
         with pytest.raises(step.Broken, match="not from this job"):
             receiver.receive()
+
+
+def test_a_script_and_a_task_have_the_variables_that_slurm_gives(tmp_path):
+    """Compared with what the real Slurm gave to a script that asks for tasks, and to a task of its srun."""
+    real = json.loads((Path(__file__).parent / "slurm_fixtures" / "slurm.json").read_text())["variables"]
+    given = {"SLURM_NTASKS": "2", "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_PARTITION": "p", "SLURM_MEM_PER_CPU": "1"}
+    script = "env | grep ^SLURM; echo; srun -n 2 sh -c 'test $SLURM_PROCID = 1 || exit 0; env | grep ^SLURM'"
+    _, out, _ = ran(start(tmp_path, script, **given))
+    ours = [{line.partition("=")[0] for line in part.split("\n")} for part in "\n".join(out).split("\n\n")]
+    # Which rank a process has is said to tasks alone: frameworks take it for a sign that srun has started them.
+    ranks = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_TASK_PID"}
+    own = {
+        "SLURM_CONF", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_GID", "SLURM_JOB_QOS",
+        "SLURM_JOB_UID",
+        "SLURM_NODE_ALIASES", "SLURM_PRIO_PROCESS", "SLURM_SUBMIT_HOST", "SLURM_TOPOLOGY_ADDR", "SLURM_UMASK",
+        "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURM_WORKING_CLUSTER", "SLURM_DISTRIBUTION", "SLURM_LAUNCH_NODE_IPADDR",
+        "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", "SLURM_SRUN_COMM_HOST", "SLURM_SRUN_COMM_PORT",
+        "SLURM_STEP_LAUNCHER_PORT", "SLURM_TASK_PID",
+    }  # fmt: skip
+    assert set(real["batch"]) - own - ranks <= ours[0]
+    assert set(real["task"]) - own <= ours[1]
+    assert ours[0] - set(real["batch"]) == {"SLURM_RESTART_COUNT"}
+    assert not ranks & ours[0]
