@@ -4,6 +4,7 @@ One file, standard library only, Python 3.9 or newer: the agent puts it beside :
 
     python3 step.py batch [options] -- [argument...] < script   what a converted batch script runs, on every node
     python3 step.py srun [options] command...                  ``srun`` in the script
+    python3 step.py enter [command...]                          a command beside the script, for ``salloc``
     python3 step.py scontrol show hostnames [LIST]             ``scontrol`` in the script, as far as it needs no cluster
 
 The script runs on the first node, once. Every other node runs a station, which waits for orders of ``srun`` and starts
@@ -42,6 +43,7 @@ MOST_HOSTS = 65_536
 HANDSHAKE_S = 10.0
 KILL_WAIT_S = 30.0
 LEFT_BEHIND_S = 5.0
+ENTRY_S = 60.0
 UNKNOWN_CALLERS = 32
 PORTS_BELOW = 2000
 PORTS_TRIED = 4
@@ -123,12 +125,8 @@ def compress(names: Sequence[str]) -> str:
     return ",".join(parts)
 
 
-def spread(tasks: int, nodes: int, per_node: int = 0) -> list[int]:
-    """Return how many tasks each node starts: in a row, as evenly as can be, and at most ``per_node``."""
-    if per_node:
-        full, rest = divmod(tasks, per_node)
-        counts = [per_node] * full + ([rest] if rest else [])
-        return counts[:nodes] if len(counts) <= nodes else spread(tasks, nodes)
+def spread(tasks: int, nodes: int) -> list[int]:
+    """Return how many tasks each node starts: in a row, as evenly as can be."""
     share, more = divmod(tasks, nodes)
     return [share + (at < more) for at in range(nodes) if share + (at < more)]
 
@@ -147,7 +145,7 @@ def grouped(counts: Sequence[int]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- links
 
 
-class Broken(Exception):
+class BrokenLink(Exception):
     """The other side is gone, or is not who it must be."""
 
 
@@ -160,7 +158,7 @@ class Link:
         self._lock = threading.Lock()
 
     def send(self, kind: str, content: bytes = b"", **fields: Any) -> None:
-        """Send one message. Raises :class:`Broken`."""
+        """Send one message. Raises :class:`BrokenLink`."""
         head = json.dumps({"kind": kind, **fields}).encode()
         body = struct.pack(">I", len(head)) + head + content
         with self._lock:
@@ -169,17 +167,17 @@ class Link:
             try:
                 self._line.sendall(struct.pack(">I", len(body)) + body + mark)
             except OSError as error:
-                raise Broken(str(error)) from None
+                raise BrokenLink(str(error)) from None
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next message and its content. Raises :class:`Broken`, also for one that was changed."""
+        """Return the next message and its content. Raises :class:`BrokenLink`, also for one that was changed."""
         (length,) = struct.unpack(">I", _exactly(self._line, 4))
         if not 4 <= length <= 2 * LARGEST_MESSAGE:
-            raise Broken("a message is too large")
+            raise BrokenLink("a message is too large")
         body = _exactly(self._line, length)
         mark = _exactly(self._line, 32)
         if not hmac.compare_digest(mark, _mark(self._receives, self._received, body)):
-            raise Broken("a message is not from this job")
+            raise BrokenLink("a message is not from this job")
         self._received += 1
         (head,) = struct.unpack(">I", body[:4])
         return json.loads(body[4 : 4 + head]), body[4 + head :]
@@ -200,15 +198,15 @@ def _exactly(line: socket.socket, count: int) -> bytes:
         try:
             piece = line.recv(min(PIECE_BYTES, count - len(found)))
         except OSError as error:
-            raise Broken(str(error)) from None
+            raise BrokenLink(str(error)) from None
         if not piece:
-            raise Broken("the connection is closed")
+            raise BrokenLink("the connection is closed")
         found += piece
     return found
 
 
 def greet(line: socket.socket, key: bytes, is_listener: bool) -> Link:
-    """Let both sides prove that they know ``key``; return the link. Raises :class:`Broken`."""
+    """Let both sides prove that they know ``key``; return the link. Raises :class:`BrokenLink`."""
     line.settimeout(HANDSHAKE_S)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     mine = secrets.token_bytes(32)
@@ -220,9 +218,9 @@ def greet(line: socket.socket, key: bytes, is_listener: bool) -> Link:
         line.sendall(_mark(listens if is_listener else calls, 2**63, b""))
         proof = _exactly(line, 32)
     except OSError as error:
-        raise Broken(str(error)) from None
+        raise BrokenLink(str(error)) from None
     if not hmac.compare_digest(proof, _mark(calls if is_listener else listens, 2**63, b"")):
-        raise Broken("it does not know the secret of this job")
+        raise BrokenLink("it does not know the secret of this job")
     line.settimeout(None)
     return Link(line, listens if is_listener else calls, calls if is_listener else listens)
 
@@ -239,7 +237,7 @@ def attempt_key() -> bytes:
 # ---------------------------------------------------------------------------------------------------------------- tasks
 
 
-class Step:
+class StepTasks:
     """The tasks of a step on one node, in a process group of their own."""
 
     def __init__(
@@ -368,7 +366,7 @@ def _filled(path: str, environ: dict[str, str]) -> str:
 def station(key: bytes) -> int:
     """Serve a node other than the first: register with the first node, then start what ``srun`` orders."""
     work = os.getcwd()
-    steps: list[Step] = []
+    steps: list[StepTasks] = []
     lock = threading.Lock()
     listener = socket.create_server(("", 0), family=_family(), backlog=64)
     threading.Thread(target=_serve, args=(listener, key, work, steps, lock), daemon=True).start()
@@ -385,7 +383,7 @@ def station(key: bytes) -> int:
             word, _ = line.receive()
             if word.get("kind") == "bye":
                 return 0
-    except Broken:
+    except BrokenLink:
         # The first node has failed, or was killed; the agent ends this one too, and names that one as the cause.
         return 1
 
@@ -405,17 +403,17 @@ def _call_first(key: bytes) -> Link:
     host, pause_s = os.environ.get("MASTER_ADDR", ""), 0.05
     while True:
         for port in _ports():
-            with contextlib.suppress(OSError, Broken):
+            with contextlib.suppress(OSError, BrokenLink):
                 line = socket.create_connection((host, port), timeout=HANDSHAKE_S)
                 try:
                     return greet(line, key, is_listener=False)
-                except Broken:
+                except BrokenLink:
                     line.close()
         time.sleep(pause_s)
         pause_s = min(1.0, pause_s * 1.5)
 
 
-def _serve(listener: socket.socket, key: bytes, work: str, steps: list[Step], lock: threading.Lock) -> None:
+def _serve(listener: socket.socket, key: bytes, work: str, steps: list[StepTasks], lock: threading.Lock) -> None:
     room = threading.Semaphore(UNKNOWN_CALLERS)
     while True:
         line, _ = listener.accept()
@@ -426,27 +424,27 @@ def _serve(listener: socket.socket, key: bytes, work: str, steps: list[Step], lo
 
 
 def _answer(
-    line: socket.socket, key: bytes, work: str, steps: list[Step], lock: threading.Lock, room: threading.Semaphore
+    line: socket.socket, key: bytes, work: str, steps: list[StepTasks], lock: threading.Lock, room: threading.Semaphore
 ) -> None:
     try:
         link = greet(line, key, is_listener=True)
-    except Broken:
+    except BrokenLink:
         line.close()
         return
     finally:
         room.release()
-    step: Step | None = None
+    step: StepTasks | None = None
     try:
         order, _ = link.receive()
         ranks = order.get("ranks") or []
         left = [len(ranks)]
 
         def printed(rank: int, stream: str, piece: bytes) -> None:
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(BrokenLink):
                 link.send("printed", piece, rank=rank, stream=stream)
 
         def ended(rank: int, code: int) -> None:
-            with contextlib.suppress(Broken), lock:
+            with contextlib.suppress(BrokenLink), lock:
                 left[0] -= 1
                 link.send("ended", rank=rank, code=code)
 
@@ -455,13 +453,13 @@ def _answer(
             environ.pop(name, None)
         environ.pop(KEY, None)
         cwd = os.path.normpath(os.path.join(work, order["cwd"]))
-        step = Step(order, environ, cwd if os.path.isdir(cwd) else work, printed, ended)
+        step = StepTasks(order, environ, cwd if os.path.isdir(cwd) else work, printed, ended)
         steps.append(step)
         while True:
             word, _ = link.receive()
             if word.get("kind") == "signal":
                 step.signal(str(word.get("name")))
-    except Broken:
+    except BrokenLink:
         if step is not None:
             # Its srun is gone, so nobody waits for what it does.
             step.signal("KILL")
@@ -496,7 +494,8 @@ def batch(argv: list[str]) -> int:
     _write(os.path.join(folder, "environ.json"), json.dumps(environ).encode(), 0o600)
     stations = hall.gather() if hall else {}
     known = {"nodes": nodes, "stations": stations, "key": hall.key.hex() if hall else "", "work": os.getcwd()}
-    _write(os.path.join(folder, "nodes.json"), json.dumps(known).encode(), 0o600)
+    _write(os.path.join(folder, "nodes.json.new"), json.dumps(known).encode(), 0o600)
+    os.rename(os.path.join(folder, "nodes.json.new"), os.path.join(folder, "nodes.json"))
     status = _run_script(script, arguments, environ, asked)
     if hall:
         hall.dismiss()
@@ -548,7 +547,7 @@ class Hall:
             rank = int(word["rank"])
             self._places[rank], self._links[rank] = (host, int(word["port"])), link
             self._news.put(None)
-        except (Broken, OSError, ValueError, KeyError):
+        except (BrokenLink, OSError, ValueError, KeyError):
             line.close()
         finally:
             room.release()
@@ -562,7 +561,7 @@ class Hall:
     def dismiss(self) -> None:
         """Tell the stations that the script has ended."""
         for link in self._links.values():
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(BrokenLink):
                 link.send("bye")
 
 
@@ -571,7 +570,7 @@ def _described(environ: dict[str, str], nodes: list[str]) -> dict[str, str]:
     job = environ.get("YARD_JOB_ID", "0")
     per_node = environ.get("SLURM_NTASKS_PER_NODE")
     tasks = int(environ.get("SLURM_NTASKS") or len(nodes) * int(per_node or 1))
-    counts = spread(tasks, len(nodes), int(per_node or 0))
+    counts = spread(tasks, len(nodes))
     told = {
         "SLURM_JOB_ID": job,
         "SLURM_JOBID": job,
@@ -598,6 +597,26 @@ def _described(environ: dict[str, str], nodes: list[str]) -> dict[str, str]:
         told["SLURM_ARRAY_JOB_ID"] = environ.get("YARD_ARRAY_JOB", job)
         told["SLURM_ARRAY_TASK_COUNT"] = environ.get("YARD_ARRAY_COUNT", "1")
     return {**told, **environ}
+
+
+def enter(argv: list[str]) -> int:
+    """Become a command, or a shell, with the variables of the batch script of this stage; waits for its start."""
+    folder = os.path.join(os.environ.get("YARD_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "slurm")
+    path, deadline = os.path.join(folder, "nodes.json"), time.monotonic() + ENTRY_S
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            print("salloc: error: the allocation has not come up", file=sys.stderr)
+            return 1
+        time.sleep(0.1)
+    with open(os.path.join(folder, "environ.json")) as file:
+        environ = json.load(file)
+    environ["TERM"] = os.environ.get("TERM", environ.get("TERM", "dumb"))
+    words = argv or [os.environ.get("SHELL") or "/bin/sh"]
+    try:
+        os.execvpe(words[0], words, environ)
+    except OSError as error:
+        print(f"salloc: error: {words[0]}: {error.strerror}", file=sys.stderr)
+        return 127
 
 
 def _run_script(script: str, arguments: list[str], environ: dict[str, str], asked: dict[str, str]) -> int:
@@ -849,7 +868,7 @@ def _layout(options: dict[str, str], nodes: list[str]) -> tuple[list[int], list[
         tasks = int(in_all) if whole and in_all.isdecimal() else len(ranks) * (per_node or 1)
     if not 0 < tasks <= MOST_TASKS:
         raise ValueError(f"a step has from 1 to {MOST_TASKS} tasks")
-    counts = spread(tasks, len(ranks), per_node)
+    counts = spread(tasks, len(ranks))
     return ranks[: len(counts)], counts
 
 
@@ -868,7 +887,7 @@ class Run:
         self.options, self.names = options, known["nodes"]
         self.total = sum(counts)
         self._events: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
-        self._local: Step | None = None
+        self._local: StepTasks | None = None
         self._links: dict[int, Link] = {}
         self._node_of: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -909,7 +928,7 @@ class Run:
             if rank == 0:
                 order["reads"] = self.total == 1
                 printed = self._labelled if labelled else None
-                self._local = Step(order, environ, here, printed, self._task_ended)
+                self._local = StepTasks(order, environ, here, printed, self._task_ended)
             else:
                 inside = os.path.relpath(here, work)
                 order["cwd"] = here if inside.startswith("..") else inside
@@ -938,7 +957,7 @@ class Run:
             line = socket.create_connection(tuple(known["stations"][str(rank)]), timeout=HANDSHAKE_S)
             link = greet(line, bytes.fromhex(known["key"]), is_listener=False)
             link.send("order", **order)
-        except (OSError, Broken, KeyError) as error:
+        except (OSError, BrokenLink, KeyError) as error:
             self._lost(rank, order["ranks"], str(error))
             return
         self._links[rank] = link
@@ -953,7 +972,7 @@ class Run:
                 elif word["kind"] == "ended":
                     left.discard(word["rank"])
                     self._task_ended(word["rank"], word["code"])
-        except Broken as error:
+        except BrokenLink as error:
             self._lost(rank, sorted(left), str(error))
         link.close()
 
@@ -998,7 +1017,7 @@ class Run:
         if self._local is not None:
             self._local.signal(name)
         for link in list(self._links.values()):
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(BrokenLink):
                 link.send("signal", name=name)
 
     def wait(self) -> int:
@@ -1115,7 +1134,7 @@ def _quoted(word: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    act = {"batch": batch, "srun": srun, "scontrol": scontrol}.get(argv[0] if argv else "")
+    act = {"batch": batch, "srun": srun, "scontrol": scontrol, "enter": enter}.get(argv[0] if argv else "")
     if act is None:
         print("say batch, srun or scontrol", file=sys.stderr)
         return 2

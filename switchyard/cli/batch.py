@@ -32,7 +32,7 @@ def is_meant(path: str, text: str) -> bool:
 
 def spec_of(args: argparse.Namespace, text: str) -> dict[str, Any]:
     """Return the job file of a script, print the report, and set options that the script gives for ``args``."""
-    batch = converted(text, args.file)
+    batch = converted(text, args.file, key=step_key(args))
     if not (args.quiet or batch.is_parsable):
         print("\n".join(told(batch, args.file)), file=sys.stderr, flush=True)
     check(batch, strict=args.strict)
@@ -43,16 +43,33 @@ def spec_of(args: argparse.Namespace, text: str) -> dict[str, Any]:
     return batch.spec
 
 
-def converted(text: str, path: str, given: Sequence[str] = (), arguments: Sequence[str] = ()) -> Batch:
-    """Convert a script here and now: with this environment, and a new secret for its nodes."""
+def step_key(args: argparse.Namespace) -> str:
+    """Return the secret by which the nodes of a job know each other: a new one, but the same for the same
+    ``--idempotency-key`` of the same person, so that submitting twice sends the same job."""
+    import hashlib
+    import hmac
+
+    from switchyard import address
+
+    if args.idempotency_key and (token := address.find(args.url, args.token, profile=args.profile).token):
+        return hmac.new(token.encode(), f"step {args.idempotency_key}".encode(), hashlib.sha256).hexdigest()
+    return _new_key()
+
+
+def _new_key() -> str:
     import secrets
 
+    return secrets.token_hex(32)
+
+
+def converted(
+    text: str, path: str, given: Sequence[str] = (), arguments: Sequence[str] = (), *, key: str = ""
+) -> Batch:
+    """Convert a script here and now: with this environment, and ``key`` or a new secret for its nodes."""
     from switchyard.slurm import sbatch
 
     name = "sbatch" if path == "-" else Path(path).name
-    return sbatch.convert(
-        text, name=name, given=given, environ=os.environ, key=secrets.token_hex(32), arguments=arguments
-    )
+    return sbatch.convert(text, name=name, given=given, environ=os.environ, key=key or _new_key(), arguments=arguments)
 
 
 def told(batch: Batch, path: str) -> Iterator[str]:

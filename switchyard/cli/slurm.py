@@ -7,11 +7,11 @@ import os
 from importlib import import_module
 from typing import Any
 
-COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun")
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun", "salloc")
 EXAMPLES = """
   yard slurm squeue --me -h -o "%i %T"
   yard slurm sbatch --parsable train.sbatch
-  PATH=/opt/switchyard/deploy/slurm-compat:$PATH     then sbatch, squeue, scancel, ... are these
+  yard slurm sacct -X -P -o JobID,State,ExitCode         deploy/slurm-compat has these commands for PATH
 """
 
 

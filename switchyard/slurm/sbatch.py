@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from switchyard.slurm import options, values
-from switchyard.slurm.values import Unreadable
+from switchyard.slurm.values import UnreadableValue
 
 TAKEN, DIFFERS, IGNORED, REFUSED = "taken", "differs", "ignored", "refused"
 
@@ -26,6 +26,9 @@ LONGEST_VALUE: Final = 4_000
 MOST_AVOIDED: Final = 256
 CLASSES: Final = ("urgent", "high", "medium", "low")
 KEY: Final = "SLURM_STEP_KEY"
+
+STEP: Final = 'step="${PYTHONPATH##*:}/switchyard/step.py"'
+"""Where the in-job runtime is: the last folder of PYTHONPATH is the agent's, with what it gives to stages."""
 
 _WORD = re.compile(r"[\w.@/+-]{1,100}", re.ASCII)
 _NAME = re.compile(r"[^\w .,:;=+@#()\[\]~-]")
@@ -188,9 +191,9 @@ class _Conversion:
         value = self.asked[option].strip()
         try:
             if not value and options.KNOWN[option] == options.VALUE:
-                raise Unreadable("a value is missing")
+                raise UnreadableValue("a value is missing")
             verdict, said = act(value)
-        except Unreadable as error:
+        except UnreadableValue as error:
             verdict, said = REFUSED, str(error)
         self._say(option, verdict, said)
 
@@ -269,7 +272,7 @@ class _Conversion:
             if dash:
                 values.whole(most, counts["nodes"])
             if counts["nodes"] > 1024:
-                raise Unreadable("a job has at most 1024 nodes")
+                raise UnreadableValue("a job has at most 1024 nodes")
             return (DIFFERS, f"nodes: {least}, the least") if dash and most != least else (TAKEN, f"nodes: {least}")
 
         def mincpus(text: str) -> tuple[str, str]:
@@ -429,9 +432,9 @@ class _Conversion:
             try:
                 names = list(dict.fromkeys(expand(text, MOST_AVOIDED + 1)))
             except ValueError as error:
-                raise Unreadable(str(error)) from None
+                raise UnreadableValue(str(error)) from None
             if not names or len(names) > MOST_AVOIDED:
-                raise Unreadable(f"name from 1 to {MOST_AVOIDED} nodes, such as node[01-04],node7")
+                raise UnreadableValue(f"name from 1 to {MOST_AVOIDED} nodes, such as node[01-04],node7")
             return self._set("avoid", names, f"avoid: {len(names)} nodes")
 
         def signal(text: str) -> tuple[str, str]:
@@ -459,7 +462,7 @@ class _Conversion:
     def _output(self) -> None:
         def chdir(text: str) -> tuple[str, str]:
             if not text:
-                raise Unreadable("name a folder")
+                raise UnreadableValue("name a folder")
             self.launch += ["--chdir", text]
             if text.startswith("/"):
                 return DIFFERS, "the script starts there, on the node; nothing is sent along"
@@ -478,7 +481,7 @@ class _Conversion:
 
         def mode(text: str) -> tuple[str, str]:
             if text not in ("append", "truncate"):
-                raise Unreadable("give append or truncate")
+                raise UnreadableValue("give append or truncate")
             self.launch += ["--open-mode", text]
             return TAKEN, "for what --output and --error name"
 
@@ -496,7 +499,7 @@ class _Conversion:
                 if name in ("ALL", "NONE", "NIL") and not equals:
                     sends_all = sends_all or name == "ALL"
                 elif not _VARIABLE.fullmatch(name) or name.startswith("YARD_"):
-                    raise Unreadable(
+                    raise UnreadableValue(
                         "name variables as NAME or NAME=VALUE, with commas between; none begins with YARD_"
                     )
                 elif equals or name in self.environ:
@@ -535,6 +538,9 @@ class _Conversion:
             self.spec["secrets"] = [KEY]
         self.spec["env"] = self.env
         script = self.script
+        if "\r\n" in script:
+            said = "has DOS line breaks (\\r\\n); no shell reads them"
+            self.report.append(Line(0, "(the script)", [Finding("script", REFUSED, said)]))
         if "\0" in script or len(script.encode(errors="surrogatepass")) > LONGEST_SCRIPT:
             fault = f"a script has at most {LONGEST_SCRIPT:,} bytes and no NUL"
             self.report.append(Line(0, "(the script)", [Finding("script", REFUSED, fault)]))
@@ -554,8 +560,7 @@ def launcher(script: str, launch: Sequence[str], arguments: Sequence[str]) -> st
     while re.search(rf"^{end}$", script, re.MULTILINE):
         end += "_"
     words = " ".join(quote(word) for word in (*launch, "--", *arguments))
-    # The last folder of PYTHONPATH is the agent's, with what it gives to stages.
-    return f"""step="${{PYTHONPATH##*:}}/switchyard/step.py"
+    return f"""{STEP}
 [ -r "$step" ] || {{ echo "this node's agent is too old for batch scripts" >&2; exit 1; }}
 exec python3 -I "$step" batch {words} <<'{end}'
 {script}

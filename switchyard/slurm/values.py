@@ -1,7 +1,7 @@
 """Reads values as Slurm writes them: times, sizes, generic resources, moments, dependencies, arrays.
 
-Every reader raises :class:`Unreadable`, with what would be accepted, for anything else; no value is larger than what a
-job file accepts.
+Every reader raises :class:`UnreadableValue`, with what would be accepted, for anything else; no value is larger than
+what a job file accepts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _HOURS: Final = {"midnight": 0, "noon": 12, "elevenses": 11, "fika": 15, "teatim
 _WHEN: Final = ("after", "afterany", "afternotok", "afterok", "aftercorr")
 
 
-class Unreadable(ValueError):
+class UnreadableValue(ValueError):
     """A value that cannot be read; the text says what would be accepted."""
 
 
 def whole(text: str, least: int = 1) -> int:
     """Read a whole number."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-        raise Unreadable(f"give a whole number of at least {least}")
+        raise UnreadableValue(f"give a whole number of at least {least}")
     return int(text)
 
 
@@ -48,9 +48,9 @@ def seconds(text: str) -> int | None:
             parts = {name: int(value or 0) for name, value in found.groupdict().items()}
             total = sum(value * _UNIT_S[name] for name, value in parts.items())
             if not 0 < total <= YEAR_S:
-                raise Unreadable("a time limit is from a second to 366 days")
+                raise UnreadableValue("a time limit is from a second to 366 days")
             return total
-    raise Unreadable("give " + ", ".join(name for _, name in _TIMES) + " or days-hours")
+    raise UnreadableValue("give " + ", ".join(name for _, name in _TIMES) + " or days-hours")
 
 
 def span(total: int) -> str:
@@ -64,7 +64,7 @@ def size(text: str) -> int:
     """Read a size in bytes; without a unit, it is in MiB."""
     found = re.fullmatch(r"([0-9]{1,12})([KkMmGgTt]?)[Bb]?", text)
     if not found:
-        raise Unreadable("give a size such as 4000 (MiB), 512M, 16G or 1T")
+        raise UnreadableValue("give a size such as 4000 (MiB), 512M, 16G or 1T")
     return int(found[1]) * _SIZE[found[2].lower()]
 
 
@@ -109,7 +109,7 @@ def resources(text: str) -> list[Resource]:
         if not 1 <= len(words) <= 2 or not all(
             re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,59}", word, re.ASCII) for word in words
         ):
-            raise Unreadable("write resources as kind[:model][:count], such as gpu:a100:4")
+            raise UnreadableValue("write resources as kind[:model][:count], such as gpu:a100:4")
         if int(count):
             found.append(Resource(words[0].lower(), words[1] if len(words) > 1 else "", int(count)))
     return found
@@ -121,9 +121,9 @@ def gpus(text: str) -> list[Resource]:
     for part in text.split(","):
         model, _, count = part.rpartition(":")
         if model and not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,59}", model, re.ASCII):
-            raise Unreadable("write them as [model:]count, such as a100:2")
+            raise UnreadableValue("write them as [model:]count, such as a100:2")
         if not re.fullmatch(r"[0-9]{1,6}", count):
-            raise Unreadable("write them as [model:]count, such as a100:2")
+            raise UnreadableValue("write them as [model:]count, such as a100:2")
         if int(count):
             found.append(Resource("gpu", model, int(count)))
     return found
@@ -137,7 +137,7 @@ def moment(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise Unreadable("give a time such as 2027-01-31T18:00:00, 18:00, tomorrow or now+2hours")
+        raise UnreadableValue("give a time such as 2027-01-31T18:00:00, 18:00, tomorrow or now+2hours")
     return found
 
 
@@ -183,7 +183,7 @@ class Dependencies:
 def dependencies(text: str) -> Dependencies:
     """Read ``afterok:1:2,afterany:3,singleton``."""
     if "?" in text:
-        raise Unreadable("a job file knows no `or`; join dependencies with commas, which is `and`")
+        raise UnreadableValue("a job file knows no `or`; join dependencies with commas, which is `and`")
     needs: list[dict[str, object]] = []
     left_out: list[str] = []
     for part in text.split(","):
@@ -191,16 +191,18 @@ def dependencies(text: str) -> Dependencies:
         if when == "singleton" and not jobs:
             needs.append({"when": "singleton"})
         elif when not in _WHEN or not jobs:
-            raise Unreadable("write it as afterok:12:13,afterany:14; there are " + ", ".join((*_WHEN, "singleton")))
+            raise UnreadableValue(
+                "write it as afterok:12:13,afterany:14; there are " + ", ".join((*_WHEN, "singleton"))
+            )
         for job in jobs:
             found = re.fullmatch(r"([0-9]{1,9})(_[0-9]{1,9})?(\+[0-9]{1,9})?", job)
             if not found:
-                raise Unreadable("name jobs by their numbers, such as afterok:12 or afterok:12_3")
+                raise UnreadableValue("name jobs by their numbers, such as afterok:12 or afterok:12_3")
             if found[3]:
                 left_out.append(f"the delay of {found[3][1:]} minutes")
             needs.append({"job": found[1] + found[2] if found[2] else int(found[1]), "when": when})
     if len(needs) > MOST_DEPENDENCIES:
-        raise Unreadable(f"at most {MOST_DEPENDENCIES} dependencies are accepted")
+        raise UnreadableValue(f"at most {MOST_DEPENDENCIES} dependencies are accepted")
     return Dependencies(needs, left_out)
 
 
@@ -214,10 +216,10 @@ def array(text: str) -> dict[str, object]:
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         step = int(found[3] or 1) if found else 1
         if last < first or not step:
-            raise Unreadable("write indexes as 0-9, 1,3,5 or 0-30:10, and %2 behind them for two at a time")
+            raise UnreadableValue("write indexes as 0-9, 1,3,5 or 0-30:10, and %2 behind them for two at a time")
         count += (last - first) // step + 1
     if count > MOST_INDEXES:
-        raise Unreadable(f"an array has at most {MOST_INDEXES:,} indexes")
+        raise UnreadableValue(f"an array has at most {MOST_INDEXES:,} indexes")
     return {"indexes": indexes, **({"max_parallel": whole(most)} if percent else {})}
 
 
@@ -228,7 +230,7 @@ def signal(text: str) -> tuple[bool, str, int]:
     name = found[2].upper() if found else ""
     name = NUMBERS.get(name, name)
     if not found or name not in NUMBERS.values():
-        raise Unreadable("write it as USR1@120 or B:TERM@60")
+        raise UnreadableValue("write it as USR1@120 or B:TERM@60")
     return "B" in (found[1] or "").upper(), name, int(found[3] or 60)
 
 

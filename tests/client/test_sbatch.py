@@ -103,6 +103,7 @@ def test_a_directive_becomes_a_key(directives, made):
         ("-a 5-1", REFUSED),
         ("-x n[0-999999]", REFUSED), ("--signal=NOPE", REFUSED), ("hetjob", REFUSED), ("--account", REFUSED),
         ("--begin=soon", REFUSED), ("--begin=now+999999999weeks", REFUSED), ("--hold=x", REFUSED),
+        ("-n 1\r", REFUSED),
     ],
 )  # fmt: skip
 def test_each_directive_has_its_verdict(directive, verdict):
@@ -211,12 +212,15 @@ def test_a_host_list_names_the_same_hosts(hosts):
     assert sorted(expand(compress(hosts))) == sorted(hosts)
 
 
-@given(st.integers(1, 200), st.integers(1, 20), st.integers(0, 20))
-def test_every_task_is_on_one_node(tasks, nodes, per_node):
-    counts = spread(tasks, nodes, per_node)
+@given(st.integers(1, 200), st.integers(1, 20))
+def test_every_task_is_on_one_node(tasks, nodes):
+    counts = spread(tasks, nodes)
     assert sum(counts) == tasks
-    assert 1 <= len(counts) <= nodes
-    assert min(counts) >= 1
+    assert len(counts) == min(tasks, nodes)
+    assert max(counts) - min(counts) <= 1
+
+
+def test_counts_are_written_as_slurm_writes_them():
     assert grouped([2, 2, 2, 1]) == "2(x3),1"
 
 
@@ -251,6 +255,16 @@ def test_a_strict_submit_refuses_what_is_ignored_and_every_submit_what_cannot_be
     assert code == 2
     assert "line 2: --time: give minutes" in err
     assert server.asked == []
+
+
+def test_submitting_twice_under_one_key_sends_the_same_job(yard, server, said, as_job, no_config):
+    server.on("POST", "/jobs", said(201, as_job(42)))
+    (no_config / "two.sbatch").write_text(script("-N 2"))
+    for key in ("a", "a", "b"):
+        yard("submit", "-q", "--idempotency-key", key, "two.sbatch")
+    first, again, other = [asked.json["env"]["SLURM_STEP_KEY"] for asked in server.to("POST", "/jobs")]
+    assert first == again != other
+    assert len(first) == 64
 
 
 def test_the_folder_is_sent_along_if_the_script_names_something_in_it(yard, server, said, as_job, no_config):

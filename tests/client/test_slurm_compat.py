@@ -18,7 +18,6 @@ PRIORITY = {
     int(a): int(b) for a, b in re.findall(r"^JobId=([0-9]+) .*\n.*\n +Priority=([0-9]+)", PRINTED, re.MULTILINE)
 }
 PRIORITY |= {int(a): int(b) for a, b in re.findall(r"^([0-9]+)\S*\|.*\|([0-9]+)$", PRINTED, re.MULTILINE)}
-NOW = datetime.now(UTC)
 # What has no counterpart, and is told by tests of its own or in docs/how-to/from-slurm.md.
 APART = {
     "scontrol show node": "a node here has no sockets, threads, power sensors and weights",
@@ -30,19 +29,20 @@ APART = {
 
 def situation(as_job, name: str, state: str, **more):
     """A job as the REST interface gives it, in one of the recorded situations."""
+    now = datetime.now(UTC)
     stage = {
         "device_kind": "cpu", "nodes": 1, "time_limit_s": 3600, "asks_said": [{"code": "OneCore", "params": {}}],
-        "attempts": 1, "eligible_at": NOW.isoformat(), "evaluated_at": NOW.isoformat(), "detail_said": [],
+        "attempts": 1, "eligible_at": now.isoformat(), "evaluated_at": now.isoformat(), "detail_said": [],
         "begin_at": None,
     }  # fmt: skip
     has_begun = state not in ("PENDING", "HELD")
     if has_begun:
         stage["placed"] = [{"node": "node1", "rank": 0, "devices": []}]
     number = NUMBER[name]
-    job = as_job(number, state, name=name, pool="main", submitted_at=(NOW - timedelta(seconds=5)).isoformat())
+    job = as_job(number, state, name=name, pool="main", submitted_at=(now - timedelta(seconds=5)).isoformat())
     job["priority"] = {"class": "normal", "value": PRIORITY[number]}
-    job["started_at"] = (NOW - timedelta(seconds=2)).isoformat() if has_begun else None
-    job["ended_at"] = NOW.isoformat() if state in ("COMPLETED", "FAILED", "CANCELLED") else None
+    job["started_at"] = (now - timedelta(seconds=2)).isoformat() if has_begun else None
+    job["ended_at"] = now.isoformat() if state in ("COMPLETED", "FAILED", "CANCELLED") else None
     memory = more.pop("memory_mib", 100)
     job["depends_on"] = more.pop("depends_on", [])
     job["array"] = more.pop("array", None)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,23 @@ def port() -> int:
         return int(found.getsockname()[1]) + step.PORTS_BELOW
 
 
+@pytest.fixture(autouse=True)
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """What a test has started; nothing of it is left behind."""
+    yield STARTED
+    while STARTED:
+        made = STARTED.pop()
+        if made.poll() is None:
+            made.kill()
+            made.wait()
+        for pipe in (made.stdout, made.stderr):
+            if pipe:
+                pipe.close()
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
 def start(folder: Path, script: str, *options: str, rank: int = 0, nodes=("node1",), port: int = 0, **more: str):
     own = folder / f"rank{rank}"
     (own / "tmp").mkdir(parents=True)
@@ -36,6 +54,7 @@ def start(folder: Path, script: str, *options: str, rank: int = 0, nodes=("node1
     words = [sys.executable, "-I", str(FILE), "batch", *options, "--", "first", "second"]
     pipe = subprocess.PIPE
     made = subprocess.Popen(words, cwd=own / "work", env=environ, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+    STARTED.append(made)
     assert made.stdin
     made.stdin.write("#!/bin/sh\n" + script)
     made.stdin.close()
@@ -104,10 +123,10 @@ def test_a_script_that_a_signal_ends_ends_so_but_after_its_tasks(tmp_path):
 
 def test_a_signal_comes_before_the_time_limit(tmp_path):
     script = "srun sh -c 'trap \"echo early; exit\" USR1; echo ready; while :; do sleep 0.05; done'"
-    made = start(tmp_path, script, "--signal", "USR1@59", YARD_TIME_LIMIT_S="60")
+    made = start(tmp_path, script, "--signal", "USR1@59", YARD_TIME_LIMIT_S="59.8")
     assert ran(made)[1] == ["ready", "early"]
     made = start(tmp_path / "b", "trap 'echo early; exit' USR1; while :; do sleep 0.05; done", "--signal", "B:USR1@60",
-                 YARD_TIME_LIMIT_S="61")  # fmt: skip
+                 YARD_TIME_LIMIT_S="60.3")  # fmt: skip
     assert ran(made)[1] == ["early"]
 
 
@@ -121,6 +140,16 @@ def test_what_is_printed_is_copied_to_the_files_that_the_script_names(tmp_path):
 def test_a_task_sees_its_own_devices(tmp_path):
     script = "srun -n 2 --gpus-per-task=2 sh -c 'echo $CUDA_VISIBLE_DEVICES'"
     assert sorted(ran(start(tmp_path, script, CUDA_VISIBLE_DEVICES="a,b,c,d"))[1]) == ["a,b", "c,d"]
+
+
+def test_salloc_enters_with_the_variables_of_the_script_and_srun(tmp_path):
+    holds = start(tmp_path, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done", SLURM_NTASKS="2")
+    environ = {"PATH": os.environ["PATH"], "YARD_TMPDIR": str(tmp_path / "rank0" / "tmp")}
+    words = [sys.executable, "-I", str(FILE), "enter", "srun", "sh", "-c", "echo $SLURM_JOB_ID $SLURM_PROCID; exit 3"]
+    inside = subprocess.run(words, env=environ, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (inside.returncode, sorted(inside.stdout.splitlines())) == (3, ["17 0", "17 1"])
+    holds.send_signal(signal.SIGTERM)
+    assert ran(holds)[0] == 0
 
 
 # -------------------------------------------------------------------------------------------------------- several nodes
@@ -140,9 +169,9 @@ export CHANGED=yes; unset GONE; cd sub 2>/dev/null
 srun sh -c 'echo $SLURM_PROCID $SLURM_NODEID $SLURM_LOCALID $WHERE $CHANGED ${GONE-gone} ${SLURM_STEP_KEY-unknown}'
 srun -N 2 -n 2 sh -c 'echo $SLURM_STEP_NODELIST; exit $((SLURM_NODEID * 9))'
 echo code $?
-srun -w node3 sh -c 'echo $WHERE'
+srun -w node3 sh -c 'echo $WHERE $SLURM_PROCID'
 """
-    first, *others = gang(tmp_path, port, script, SLURM_NTASKS="5", GONE="there")
+    first, *others = gang(tmp_path, port, script, SLURM_NTASKS="5", SLURM_NTASKS_PER_NODE="2", GONE="there")
     code, out, err = ran(first)
     assert code == 0
     assert out[0] == "script node[1-3] 2(x2),1"
@@ -153,7 +182,8 @@ srun -w node3 sh -c 'echo $WHERE'
         "3 1 1 node2 yes gone unknown",
         "4 2 0 node3 yes gone unknown",
     ]
-    assert out[6:] == ["node[1-2]", "node[1-2]", "code 9", "node3"]
+    assert out[6:9] == ["node[1-2]", "node[1-2]", "code 9"]
+    assert sorted(out[9:]) == ["node3 0", "node3 1"]
     assert "node2: task 1: Exited with exit code 9" in err
     assert [ran(other)[:2] for other in others] == [(0, []), (0, [])]
 
@@ -176,7 +206,7 @@ def test_nobody_without_the_secret_gives_orders(tmp_path, port):
     assert first.stdout.readline() == "ready\n"
     known = step.json.loads((tmp_path / "rank0" / "tmp" / "slurm" / "nodes.json").read_text())
     with socket.create_connection(tuple(known["stations"]["1"])) as line:
-        with pytest.raises(step.Broken):
+        with pytest.raises(step.BrokenLink):
             step.greet(line, b"another key", is_listener=False)
     first.kill()
     # Without the first node nobody is served any more.
@@ -191,7 +221,7 @@ def test_a_message_that_was_changed_is_refused():
         assert receiver.receive() == ({"kind": "order", "ranks": [1]}, b"content")
         sender._sends = b"another"
         sender.send("order")
-        with pytest.raises(step.Broken, match="not from this job"):
+        with pytest.raises(step.BrokenLink, match="not from this job"):
             receiver.receive()
 
 

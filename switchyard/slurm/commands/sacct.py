@@ -9,8 +9,8 @@ from typing import Final
 
 from switchyard.cli import units
 from switchyard.slurm.commands.records import LONG, SlurmJob, clock, local_now, moment, sort_key
-from switchyard.slurm.commands.shell import Fault, Options, connect, jobs_of, user_named
-from switchyard.slurm.values import Unreadable
+from switchyard.slurm.commands.shell import SlurmFault, SlurmOptions, connect, jobs_of, user_named
+from switchyard.slurm.values import UnreadableValue
 from switchyard.slurm.values import moment as read_moment
 
 USUAL: Final = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"
@@ -66,7 +66,7 @@ EMPTY: Final = (
 
 
 def run(words: Sequence[str]) -> int:
-    given = Options(
+    given = SlurmOptions(
         "sacct",
         words,
         {
@@ -123,14 +123,14 @@ def _fields(text: str) -> list[Field]:
         elif name.lower() in by_name:
             field = by_name[name.lower()]
         else:
-            raise Fault(f'sacct: error: Invalid field requested: "{name}"')
+            raise SlurmFault(f'sacct: error: Invalid field requested: "{name}"')
         if re.fullmatch(r"-?[0-9]{1,4}", width) and int(width):
             field = (field[0], int(width), field[2])
         found.append(field)
     return found
 
 
-def _lines(given: Options, fields: Sequence[Field], jobs: Sequence[SlurmJob]) -> list[str]:
+def _lines(given: SlurmOptions, fields: Sequence[Field], jobs: Sequence[SlurmJob]) -> list[str]:
     headers = "noheader" not in given
     if "parsable" in given or "parsable2" in given:
         between, last = given.get("delimiter") or "|", "" if "parsable2" in given else given.get("delimiter") or "|"
@@ -157,13 +157,13 @@ def _states(text: str) -> set[str]:
     found = set()
     for word in re.split(r"[\s,]+", text.upper()):
         if word and word not in LONG and word not in short:
-            raise Fault(f"sacct: error: Unknown job state: {word}")
+            raise SlurmFault(f"sacct: error: Unknown job state: {word}")
         if word:
             found.add(short.get(word, word))
     return found
 
 
-def _span(given: Options) -> tuple[datetime, datetime | None]:
+def _span(given: SlurmOptions) -> tuple[datetime, datetime | None]:
     """Return from when and until when: since midnight where nothing is said."""
     now = local_now()
 
@@ -178,8 +178,8 @@ def _span(given: Options) -> tuple[datetime, datetime | None]:
             if match := re.fullmatch(r"now-([0-9]{1,9})([a-z]*)", text.lower()):
                 return now - (read_moment(f"now+{match[1]}{match[2]}", now) - now)
             return read_moment(text, now)
-        except (Unreadable, OverflowError):
-            raise Fault(f"sacct: error: Invalid time specification (pos=0): {text}") from None
+        except (UnreadableValue, OverflowError):
+            raise SlurmFault(f"sacct: error: Invalid time specification (pos=0): {text}") from None
 
     begin = (
         read(given.get("starttime")) if "starttime" in given else now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -192,7 +192,7 @@ def _is_between(job: SlurmJob, begin: datetime, end: datetime | None) -> bool:
     return (ended is None or ended >= begin) and (end is None or submitted is None or submitted <= end)
 
 
-def _is_meant(job: SlurmJob, given: Options) -> bool:
+def _is_meant(job: SlurmJob, given: SlurmOptions) -> bool:
     wanted = (
         ("name", job.text("name")),
         ("partition", job.text("pool")),

@@ -12,7 +12,7 @@ from switchyard.cli import batch, clean, demand, ending
 from switchyard.problem import ApiProblem, SpecError
 from switchyard.slurm import options
 from switchyard.slurm.commands.records import LONG, SlurmJob, local_now, moment
-from switchyard.slurm.commands.shell import Fault, connect, why
+from switchyard.slurm.commands.shell import SlurmFault, connect, why
 
 if TYPE_CHECKING:
     from switchyard.client import Client
@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     for word in found:
         if not word.option:
             name = word.written.partition("=")[0]
-            raise Fault(f"sbatch: unrecognized option '{name}'\nTry \"sbatch --help\" for more information", 255)
+            raise SlurmFault(f"sbatch: unrecognized option '{name}'\nTry \"sbatch --help\" for more information", 255)
     given = {word.option: word for word in found}
     path, *arguments = list(words[read:]) or ["-"]
     text, name = _script(given.get("wrap"), path, bool(words[read:]))
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
         except ApiProblem as problem:
             raise _refused(problem, spec) from None
         except SpecError as error:
-            raise Fault(f"sbatch: error: {error}") from None
+            raise SlurmFault(f"sbatch: error: {error}") from None
 
 
 def _written(word: options.Word) -> list[str]:
@@ -64,7 +64,7 @@ def _script(wrap: options.Word | None, path: str, is_file: bool) -> tuple[str, s
     """Return the script and its name: what is to be wrapped, a file, or standard input."""
     if wrap is not None:
         if is_file:
-            raise Fault("sbatch: error: Script arguments not permitted with --wrap option")
+            raise SlurmFault("sbatch: error: Script arguments not permitted with --wrap option")
         return f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{wrap.value}\n", "wrap"
     try:
         if path == "-":
@@ -73,11 +73,11 @@ def _script(wrap: options.Word | None, path: str, is_file: bool) -> tuple[str, s
             with open(path, encoding="utf-8") as file:
                 text = file.read(1 << 22)
     except OSError:
-        raise Fault(f"sbatch: error: Unable to open file {path}") from None
+        raise SlurmFault(f"sbatch: error: Unable to open file {path}") from None
     except UnicodeDecodeError:
-        raise Fault(NO_SCRIPT) from None
+        raise SlurmFault(NO_SCRIPT) from None
     if not text.startswith("#!"):
-        raise Fault(NO_SCRIPT if text.strip() else "sbatch: error: Batch script is empty!")
+        raise SlurmFault(NO_SCRIPT if text.strip() else "sbatch: error: Batch script is empty!")
     return text, "sbatch" if path == "-" else path
 
 
@@ -88,9 +88,9 @@ def _check(made: Batch, given: dict[str, options.Word]) -> None:
     for line, one in made.having(REFUSED):
         option = one.option.removeprefix("--")
         if option in NUMERIC and (word := given.get(option)) and not re.fullmatch(r"[0-9]+", word.value):
-            raise Fault(f'sbatch: error: Invalid numeric value "{word.value}" for --{option}.')
+            raise SlurmFault(f'sbatch: error: Invalid numeric value "{word.value}" for --{option}.')
         where = f"line {line.number}: " if line.number else ""
-        raise Fault(f"sbatch: error: {where}{one.option}: {one.said}")
+        raise SlurmFault(f"sbatch: error: {where}{one.option}: {one.said}")
     if "quiet" in given or made.is_parsable:
         return
     for line, one in made.having(IGNORED, DIFFERS):
@@ -123,7 +123,7 @@ def test(client: Client, spec: dict[str, Any]) -> int:
     found = client.preview(spec)
     stage = (found.get("stages") or [{}])[0]
     if found.get("verdict") == "never":
-        raise Fault("allocation failure: Requested node configuration is not available")
+        raise SlurmFault("allocation failure: Requested node configuration is not available")
     nodes = ",".join(dict.fromkeys(str(one.get("node")) for one in stage.get("devices") or []))
     expected = stage.get("expected_start") or {}
     start = local_now().isoformat() if stage.get("starts_now") else expected.get("low_at")
@@ -135,7 +135,7 @@ def test(client: Client, spec: dict[str, Any]) -> int:
     return 0
 
 
-def _refused(problem: ApiProblem, spec: dict[str, Any]) -> Fault:
+def _refused(problem: ApiProblem, spec: dict[str, Any]) -> SlurmFault:
     """Say a refusal as Slurm says the like."""
     codes = {str(one.get("code")) for one in problem.errors}
     if "unknown_pool" in codes:
@@ -151,4 +151,4 @@ def _refused(problem: ApiProblem, spec: dict[str, Any]) -> Fault:
         first, said = "", "Job dependency problem"
     else:
         first, said = "", why(problem)
-    return Fault(f"{first}sbatch: error: Batch job submission failed: {said}")
+    return SlurmFault(f"{first}sbatch: error: Batch job submission failed: {said}")

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from switchyard.cli import clean
 from switchyard.problem import ApiProblem
 from switchyard.slurm.commands.records import LONG
-from switchyard.slurm.commands.shell import Fault, Options, connect, jobs_of, user_named, why
+from switchyard.slurm.commands.shell import SlurmFault, SlurmOptions, connect, jobs_of, user_named, why
 
 STATES = {"PENDING": ["PD"], "RUNNING": ["R", "CF", "CG"], "SUSPENDED": ["S"]}
 
 
 def run(words: Sequence[str]) -> int:
-    given = Options(
+    given = SlurmOptions(
         "scancel",
         words,
         {
@@ -32,15 +32,15 @@ def run(words: Sequence[str]) -> int:
     signal = given.get("signal").upper().removeprefix("SIG")
     if signal not in ("", "TERM", "KILL", "15", "9"):
         said = "a job is asked to stop and then ended; no other signal can be sent (yard exec reaches into a job)"
-        raise Fault(f"scancel: error: --signal={given.get('signal')}: {said}")
+        raise SlurmFault(f"scancel: error: --signal={given.get('signal')}: {said}")
     chosen = ("user", "me", "name", "state", "partition", "account", "qos", "nodelist")
     if not given.rest and not any(option in given for option in chosen):
-        raise Fault("scancel: error: No job identification provided")
+        raise SlurmFault("scancel: error: No job identification provided")
     numbers = [_number(word) for text in given.rest for word in text.split(",") if word]
     state = given.get("state").upper()
     state = {"PD": "PENDING", "R": "RUNNING", "S": "SUSPENDED"}.get(state, state)
     if state and state not in STATES:
-        raise Fault(f"scancel: error: Invalid job state specified: {given.get('state')}")
+        raise SlurmFault(f"scancel: error: Invalid job state specified: {given.get('state')}")
     users = ["me"] if "me" in given else [user_named(name) for name in given.listed("user")]
     code = 0
     with connect() as client:
@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
 
 def _number(word: str) -> str:
     if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,9})?", word):
-        raise Fault(f"scancel: error: Invalid job id {word}")
+        raise SlurmFault(f"scancel: error: Invalid job id {word}")
     return word
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from switchyard.cli import clean
 from switchyard.problem import ApiProblem
 from switchyard.slurm.commands.records import LONG, SlurmJob, SlurmNode, clock, moment
-from switchyard.slurm.commands.shell import NO_JOB, Fault, Options, connect, jobs_of, why
+from switchyard.slurm.commands.shell import NO_JOB, SlurmFault, SlurmOptions, connect, jobs_of, why
 
 ACTS = ("show", "hold", "uhold", "release", "suspend", "resume", "update", "ping", "requeue")
 
 
 def run(words: Sequence[str]) -> int:
-    given = Options(
+    given = SlurmOptions(
         "scontrol",
         words,
         {
@@ -25,21 +25,21 @@ def run(words: Sequence[str]) -> int:
         {"M": None, "clusters": None, "u": None, "uid": None},
     )  # fmt: skip
     verb, *rest = given.rest or [""]
-    acts: Mapping[str, Callable[[Options, list[str]], int]] = {
+    acts: Mapping[str, Callable[[SlurmOptions, list[str]], int]] = {
         "show": _show, "hold": _hold, "uhold": _hold, "release": _release, "suspend": _suspend, "resume": _resume,
         "update": _update, "ping": _ping,
     }  # fmt: skip
     found = [name for name in ACTS if verb and name.startswith(verb)]
     name = verb if verb in ACTS else found[0] if len(found) == 1 else ""
     if name not in acts:
-        raise Fault(f"scontrol: error: `{verb}` is not supported; there are {', '.join(acts)}")
+        raise SlurmFault(f"scontrol: error: `{verb}` is not supported; there are {', '.join(acts)}")
     return acts[name](given, rest)
 
 
 # -- showing
 
 
-def _show(given: Options, rest: list[str]) -> int:
+def _show(given: SlurmOptions, rest: list[str]) -> int:
     from switchyard import step
 
     what, *names = rest or [""]
@@ -47,12 +47,12 @@ def _show(given: Options, rest: list[str]) -> int:
     names = [named, *names] if equals else names
     if what.lower().startswith(("hostname", "hostlist")):
         return step.scontrol(["show", what.lower(), *names])
-    showing: Mapping[str, Callable[[Options, list[str]], Iterable[list[list[tuple[str, str]]]]]] = {
+    showing: Mapping[str, Callable[[SlurmOptions, list[str]], Iterable[list[list[tuple[str, str]]]]]] = {
         "job": _jobs, "node": _nodes, "partition": _partitions,
     }  # fmt: skip
     kind = next((kind for kind in showing if what and kind.startswith(what.lower().rstrip("s"))), "")
     if not kind:
-        raise Fault(f"scontrol: error: show {what} is not supported; there are job, node, partition, hostnames")
+        raise SlurmFault(f"scontrol: error: show {what} is not supported; there are job, node, partition, hostnames")
     for record in showing[kind](given, names):
         print(_record(record, is_one_line="oneliner" in given), flush=True)
     return 0
@@ -64,12 +64,12 @@ def _record(lines: list[list[tuple[str, str]]], *, is_one_line: bool) -> str:
     return " ".join(written) if is_one_line else "\n   ".join(written) + "\n"
 
 
-def _jobs(given: Options, names: list[str]) -> list[list[list[tuple[str, str]]]]:
+def _jobs(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
     numbers = [number for name in names for number in name.split(",") if number]
     with connect() as client:
         found, missing = jobs_of(client, numbers=numbers, states=[] if numbers else ["ACTIVE"])
         if missing:
-            raise Fault(f"slurm_load_jobs error: {NO_JOB}")
+            raise SlurmFault(f"slurm_load_jobs error: {NO_JOB}")
         if not found:
             print("No jobs in the system")
         return [_job(job) for job in found]
@@ -131,7 +131,7 @@ def _job(job: SlurmJob) -> list[list[tuple[str, str]]]:
     ]  # fmt: skip
 
 
-def _nodes(given: Options, names: list[str]) -> list[list[list[tuple[str, str]]]]:
+def _nodes(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
     from switchyard.step import expand
 
     wanted = [name for text in names for name in expand(text)]
@@ -140,7 +140,7 @@ def _nodes(given: Options, names: list[str]) -> list[list[list[tuple[str, str]]]
     for name in wanted:
         if name not in {node.name for node in found}:
             print(f"Node {clean.line(name)} not found", file=sys.stderr)
-            raise Fault("", 1)
+            raise SlurmFault("", 1)
     return [_node(node) for node in found if not wanted or node.name in wanted]
 
 
@@ -178,7 +178,7 @@ def _held_mib(node: SlurmNode) -> int:
     return sum(int(one.get("claimed_memory_bytes") or 0) for one in node.cores) >> 20
 
 
-def _partitions(given: Options, names: list[str]) -> list[list[list[tuple[str, str]]]]:
+def _partitions(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
     from switchyard.step import compress
 
     with connect() as client:
@@ -187,7 +187,7 @@ def _partitions(given: Options, names: list[str]) -> list[list[list[tuple[str, s
     for name in names:
         if name not in {pool["name"] for pool in pools}:
             print(f"Partition {clean.line(name)} not found", file=sys.stderr)
-            raise Fault("", 1)
+            raise SlurmFault("", 1)
     found = []
     for pool in pools:
         mine = [node for node in nodes if pool["name"] in node.pools]
@@ -230,35 +230,35 @@ def _each(rest: list[str], verb: str, act: Callable[[str], object]) -> int:
             print(f"{verb} error: {clean.line(said)}", file=sys.stderr)
             code = 1
     if not rest:
-        raise Fault("scontrol: error: name a job by its number")
+        raise SlurmFault("scontrol: error: name a job by its number")
     return code
 
 
-def _hold(given: Options, rest: list[str]) -> int:
+def _hold(given: SlurmOptions, rest: list[str]) -> int:
     with connect() as client:
         return _each(rest, "slurm_suspend", lambda job: client.jobs.hold(job, "scontrol hold"))
 
 
-def _release(given: Options, rest: list[str]) -> int:
+def _release(given: SlurmOptions, rest: list[str]) -> int:
     with connect() as client:
         return _each(rest, "slurm_suspend", lambda job: client.jobs.release(job, "scontrol release"))
 
 
-def _suspend(given: Options, rest: list[str]) -> int:
+def _suspend(given: SlurmOptions, rest: list[str]) -> int:
     with connect() as client:
         return _each(
             rest, "slurm_suspend", lambda job: client.jobs.adjust(job, suspended=True, reason="scontrol suspend")
         )
 
 
-def _resume(given: Options, rest: list[str]) -> int:
+def _resume(given: SlurmOptions, rest: list[str]) -> int:
     with connect() as client:
         return _each(
             rest, "slurm_suspend", lambda job: client.jobs.adjust(job, suspended=None, reason="scontrol resume")
         )
 
 
-def _update(given: Options, rest: list[str]) -> int:
+def _update(given: SlurmOptions, rest: list[str]) -> int:
     """Drain and resume nodes; a job's limits cannot be changed once it is submitted."""
     from switchyard.step import expand
 
@@ -266,7 +266,7 @@ def _update(given: Options, rest: list[str]) -> int:
     node, state = fields.get("nodename", ""), fields.get("state", "").upper()
     if node and state in ("DRAIN", "RESUME", "UNDRAIN"):
         if state == "DRAIN" and not fields.get("reason"):
-            raise Fault(
+            raise SlurmFault(
                 "You must specify a reason when DOWNING or DRAINING a node\nslurm_update error: Invalid argument"
             )
         with connect() as client:
@@ -275,11 +275,13 @@ def _update(given: Options, rest: list[str]) -> int:
                 act(name, fields.get("reason", ""))
         return 0
     if "jobid" in fields:
-        raise Fault("scontrol: error: a job's demands cannot be changed after it was submitted; hold and release can")
-    raise Fault("scontrol: error: update takes NodeName=... State=DRAIN|RESUME Reason=...")
+        raise SlurmFault(
+            "scontrol: error: a job's demands cannot be changed after it was submitted; hold and release can"
+        )
+    raise SlurmFault("scontrol: error: update takes NodeName=... State=DRAIN|RESUME Reason=...")
 
 
-def _ping(given: Options, rest: list[str]) -> int:
+def _ping(given: SlurmOptions, rest: list[str]) -> int:
     with connect() as client:
         client.version()
         print(f"Slurmctld(primary) at {client.url} is UP")

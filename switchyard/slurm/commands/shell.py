@@ -20,7 +20,7 @@ MOST_JOBS: Final = 10_000
 NO_JOB: Final = "Invalid job id specified"
 
 
-class Fault(Exception):
+class SlurmFault(Exception):
     """An error as Slurm prints it; ``code`` is the exit code."""
 
     def __init__(self, said: str, code: int = 1) -> None:
@@ -32,7 +32,7 @@ def answer(name: str, act: Callable[[Sequence[str]], int], words: Sequence[str])
     """Run a command; print its errors as Slurm does and return its exit code."""
     try:
         return act(words)
-    except Fault as fault:
+    except SlurmFault as fault:
         if str(fault):
             print(clean.lines(str(fault)), file=sys.stderr, flush=True)
         return fault.code
@@ -56,7 +56,7 @@ def connect() -> Client:
     return Client.from_env()
 
 
-class Options:
+class SlurmOptions:
     """The options of one command: ``flags`` and ``valued`` map each letter or long name to its one long name.
 
     A name that maps to None is accepted without effect.
@@ -115,8 +115,8 @@ class Options:
         if long := self.flags.get(name, self.valued.get(name)):
             self.found[long] = value
 
-    def _unknown(self, said: str) -> Fault:
-        return Fault(f'{self.command}: {said}\nTry "{self.command} --help" for more information')
+    def _unknown(self, said: str) -> SlurmFault:
+        return SlurmFault(f'{self.command}: {said}\nTry "{self.command} --help" for more information')
 
     def __contains__(self, name: str) -> bool:
         return name in self.found
@@ -182,7 +182,7 @@ def jobs_of(
         found = []
         for number in numbers:
             if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,9})?", number):
-                raise Fault(f"error: Invalid job id: {number}")
+                raise SlurmFault(f"error: Invalid job id: {number}")
             try:
                 found.append(client.jobs.get(number))
             except ApiProblem as problem:

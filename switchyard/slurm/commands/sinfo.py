@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from switchyard.cli import clean
 from switchyard.slurm.commands.records import SlurmNode, clock
-from switchyard.slurm.commands.shell import Options, columns, connect, table
+from switchyard.slurm.commands.shell import SlurmOptions, columns, connect, table
 
 USUAL: Final = "%9P %.5a %.10l %.6D %.6t %N"
 BY_NODE: Final = "%#N %.6D %#P %6t"
@@ -19,7 +19,7 @@ REASONS: Final = "%20E %9u %19H %N"
 
 
 @dataclass(slots=True)
-class Row:
+class PartitionRow:
     """Nodes of one partition that are shown as one line."""
 
     pool: Mapping[str, Any]
@@ -50,13 +50,13 @@ class Row:
         return f"{held}/{idle}/{len(self.nodes) - held - idle}/{len(self.nodes)}"
 
 
-def _names(row: Row) -> str:
+def _names(row: PartitionRow) -> str:
     from switchyard.step import compress
 
     return compress([node.name for node in row.nodes])
 
 
-Field = tuple[str, Callable[[Row], str]]
+Field = tuple[str, Callable[[PartitionRow], str]]
 LETTERS: Final[Mapping[str, Field]] = {
     "a": ("AVAIL", lambda row: "down" if row.pool.get("stopped_by") else "up"),
     "A": ("NODES(A/I)", lambda row: "/".join(row.by_kind().split("/")[:2])),
@@ -90,7 +90,7 @@ LETTERS: Final[Mapping[str, Field]] = {
 
 
 def run(words: Sequence[str]) -> int:
-    given = Options(
+    given = SlurmOptions(
         "sinfo",
         words,
         {
@@ -117,7 +117,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _usual(given: Options) -> str:
+def _usual(given: SlurmOptions) -> str:
     if "reasons" in given:
         return REASONS
     if "Node" in given:
@@ -125,7 +125,7 @@ def _usual(given: Options) -> str:
     return SUMMARY if "summarize" in given else LONGER if "long" in given else USUAL
 
 
-def _chosen(nodes: Sequence[SlurmNode], given: Options) -> list[SlurmNode]:
+def _chosen(nodes: Sequence[SlurmNode], given: SlurmOptions) -> list[SlurmNode]:
     from switchyard.step import expand
 
     names = set(expand(given.get("nodes")))
@@ -138,13 +138,15 @@ def _chosen(nodes: Sequence[SlurmNode], given: Options) -> list[SlurmNode]:
     return [node for node in found if not states or states & {state.rstrip("*") for state in node.states}]
 
 
-def _rows(pools: Sequence[Mapping[str, Any]], nodes: Sequence[SlurmNode], given: Options) -> Iterator[Row]:
+def _rows(
+    pools: Sequence[Mapping[str, Any]], nodes: Sequence[SlurmNode], given: SlurmOptions
+) -> Iterator[PartitionRow]:
     """Yield a line for each partition and state; for each node with ``-N``, for each partition with ``-s``."""
     if "Node" in given:
         for node in nodes:
             for pool in pools:
                 if pool["name"] in node.pools:
-                    yield Row(pool, [node])
+                    yield PartitionRow(pool, [node])
         return
     for pool in pools:
         mine = [node for node in nodes if pool["name"] in node.pools]
@@ -152,9 +154,9 @@ def _rows(pools: Sequence[Mapping[str, Any]], nodes: Sequence[SlurmNode], given:
         for node in mine:
             groups.setdefault("" if "summarize" in given else node.states[0], []).append(node)
         if not groups and not ("states" in given or "nodes" in given or "dead" in given or "reasons" in given):
-            yield Row(pool)
+            yield PartitionRow(pool)
         for group in groups.values():
-            yield Row(pool, group)
+            yield PartitionRow(pool, group)
 
 
 def _limit(found: object) -> str:

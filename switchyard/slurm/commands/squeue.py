@@ -12,8 +12,8 @@ from typing import Final
 from switchyard.slurm.commands.records import ENDED, LONG, SlurmJob, clock, local_now, moment, sort_key, together
 from switchyard.slurm.commands.shell import (
     NO_JOB,
-    Fault,
-    Options,
+    SlurmFault,
+    SlurmOptions,
     columns,
     connect,
     fitted,
@@ -113,7 +113,7 @@ ORDER: Final[Mapping[str, Callable[[SlurmJob], object]]] = {
 
 
 def run(words: Sequence[str]) -> int:
-    given = Options(
+    given = SlurmOptions(
         "squeue",
         words,
         {
@@ -137,14 +137,14 @@ def run(words: Sequence[str]) -> int:
         time.sleep(max(1, int(given.get("iterate")) if given.get("iterate").isdecimal() else 60))
 
 
-def _show(given: Options) -> None:
+def _show(given: SlurmOptions) -> None:
     states = _states(given.get("states"))
     users = ["me"] if "me" in given else [user_named(name) for name in given.listed("user")]
     numbers = [*given.listed("jobs"), *given.rest]
     with connect() as client:
         found, missing = jobs_of(client, numbers=numbers, users=users, states=_asked(states))
         if missing and len(numbers) == 1:
-            raise Fault(f"slurm_load_jobs error: {NO_JOB}")
+            raise SlurmFault(f"slurm_load_jobs error: {NO_JOB}")
         chosen = [job for job in found if job.state in states and _is_meant(job, given)]
         if "array" not in given:
             chosen = together(chosen)
@@ -152,7 +152,7 @@ def _show(given: Options) -> None:
         for key in reversed(order.split(",")):
             name = key.lstrip("+-")
             if name not in ORDER:
-                raise Fault(f"squeue: error: Invalid sort specification: {key}")
+                raise SlurmFault(f"squeue: error: Invalid sort specification: {key}")
             by = ORDER[name]
             chosen.sort(key=by, reverse=key.startswith("-"))  # type: ignore[arg-type]
         if "start" in given:
@@ -164,7 +164,7 @@ def _show(given: Options) -> None:
         print("\n".join(lines), flush=True)
 
 
-def _lines(given: Options, jobs: Sequence[SlurmJob]) -> list[str]:
+def _lines(given: SlurmOptions, jobs: Sequence[SlurmJob]) -> list[str]:
     headers = "noheader" not in given
     if "Format" in given:
         return list(_named(given.get("Format"), jobs, headers=headers))
@@ -181,7 +181,7 @@ def _named(text: str, jobs: Sequence[SlurmJob], *, headers: bool) -> list[str]:
     for word in text.split(","):
         match = re.fullmatch(r"([A-Za-z_-]+)(?::(\.?)([0-9]{0,4})(.*))?", word.strip())
         if not match or match[1].lower() not in by_name:
-            raise Fault(f"squeue: error: Invalid job format specification: {word}")
+            raise SlurmFault(f"squeue: error: Invalid job format specification: {word}")
         title, value = by_name[match[1].lower()]
         fields.append((title, value, int(match[3] or 20), bool(match[2]), match[4] or ""))
     lines = ["".join(fitted(title, width, right) + end for title, _, width, right, end in fields)] if headers else []
@@ -203,7 +203,7 @@ def _states(text: str) -> set[str]:
             found.add(short.get(word, word))
         elif word and word not in ALSO.split(","):
             print(f"squeue: error: Invalid job state specified: {text}", file=sys.stderr)
-            raise Fault(f"squeue: error: Valid job states include: {VALID},{ALSO}\n")
+            raise SlurmFault(f"squeue: error: Valid job states include: {VALID},{ALSO}\n")
     return found
 
 
@@ -214,7 +214,7 @@ def _asked(states: set[str]) -> list[str]:
     return sorted(ended) + (["ACTIVE"] if states - ENDED else [])
 
 
-def _is_meant(job: SlurmJob, given: Options) -> bool:
+def _is_meant(job: SlurmJob, given: SlurmOptions) -> bool:
     from switchyard.step import expand
 
     wanted = (

@@ -10,7 +10,7 @@ from switchyard.cli import batch, demand
 from switchyard.cli.attach import attach
 from switchyard.slurm import options
 from switchyard.slurm.commands.sbatch import code_of
-from switchyard.slurm.commands.shell import Fault, connect
+from switchyard.slurm.commands.shell import SlurmFault, connect
 from switchyard.slurm.sbatch import REFUSED
 
 OF_STEP = (
@@ -25,7 +25,7 @@ OF_STEP = (
     "cpu-bind",
     "gpu-bind",
 )
-"""Options that the step is given; all others are those of the job."""
+"""SlurmOptions that the step is given; all others are those of the job."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -34,9 +34,9 @@ def run(words: Sequence[str]) -> int:
     try:
         given, command = step.srun_options(list(words))
     except ValueError as error:
-        raise Fault(f"srun: error: {error}") from None
+        raise SlurmFault(f"srun: error: {error}") from None
     if not command:
-        raise Fault("srun: fatal: No command given to execute.")
+        raise SlurmFault("srun: fatal: No command given to execute.")
     step_words = [f"--{name}={value}" if value else f"--{name}" for name, value in given.items() if name in OF_STEP]
     job_words = [
         f"--{name}={value}" if value else f"--{name}"
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
     name = given.get("job-name") or Path(command[0]).name
     made = batch.converted(f"#!/bin/sh\nexec srun {quoted}\n", name, job_words)
     for _, one in made.having(REFUSED):
-        raise Fault(f"srun: error: {one.option}: {one.said}")
+        raise SlurmFault(f"srun: error: {one.option}: {one.said}")
     if named := demand.uses_file_of(command, Path.cwd()):
         made.spec["workdir"] = "." if named else None
     with connect() as client:
