@@ -656,12 +656,8 @@ def _run_script(script: str, arguments: list[str], environ: dict[str, str], aske
     status = child.wait()
     if timer:
         timer.cancel()
-    while is_stopped:
+    while is_stopped and any(state != "Z" for _, state, _ in _group(child.pid)):
         # The shell goes at once when it is asked to; what it had started may still save something.
-        try:
-            os.killpg(child.pid, 0)
-        except OSError:
-            break
         time.sleep(0.1)
     pipes.finish()
     return status
@@ -676,7 +672,8 @@ def _early(word: str, child: subprocess.Popen[bytes]) -> threading.Timer | None:
     is_script, number = name.startswith("B:"), getattr(signal, f"SIG{name.rpartition(':')[2]}")
 
     def send() -> None:
-        steps = [] if is_script else _children("srun", child.pid)
+        step = [os.path.abspath(__file__).encode(), b"srun"]
+        steps = [] if is_script else [pid for pid, _, words in _group(child.pid) if words[2:4] == step]
         with contextlib.suppress(OSError):
             for pid in steps or [child.pid]:
                 os.kill(pid, number)
@@ -687,18 +684,17 @@ def _early(word: str, child: subprocess.Popen[bytes]) -> threading.Timer | None:
     return timer
 
 
-def _children(kind: str, group: int) -> list[int]:
-    """Return the processes of a group that run this file as ``kind``."""
-    found = []
+def _group(leader: int) -> Iterator[tuple[int, str, list[bytes]]]:
+    """Yield the processes of a group: pid, state and words of the command."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                with open(f"/proc/{name}/cmdline", "rb") as file:
-                    words = file.read().split(b"\0")
-                at = words.index(os.path.abspath(__file__).encode())
-                if os.getpgid(int(name)) == group and words[at + 1] == kind.encode():
-                    found.append(int(name))
-    return found
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name in brackets may hold anything; what follows the last bracket are numbers.
+                    state, _, group, *_ = file.read().rpartition(b")")[2].split()
+                if int(group) == leader:
+                    with open(f"/proc/{name}/cmdline", "rb") as file:
+                        yield int(name), state.decode(), file.read().split(b"\0")
 
 
 class _Copies:

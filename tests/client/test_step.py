@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from switchyard import step
+from switchyard.slurm.sbatch import convert
 
 FILE = Path(step.__file__)
 
@@ -121,13 +123,25 @@ def test_a_script_that_a_signal_ends_ends_so_but_after_its_tasks(tmp_path):
     assert (code, out) == (-signal.SIGTERM, ["saved"])
 
 
-def test_a_signal_comes_before_the_time_limit(tmp_path):
-    script = "srun sh -c 'trap \"echo early; exit\" USR1; echo ready; while :; do sleep 0.05; done'"
-    made = start(tmp_path, script, "--signal", "USR1@59", YARD_TIME_LIMIT_S="59.8")
-    assert ran(made)[1] == ["ready", "early"]
-    made = start(tmp_path / "b", "trap 'echo early; exit' USR1; while :; do sleep 0.05; done", "--signal", "B:USR1@60",
-                 YARD_TIME_LIMIT_S="60.3")  # fmt: skip
-    assert ran(made)[1] == ["early"]
+def test_the_signal_before_the_time_limit_is_for_the_tasks_or_for_the_script_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("YARD_TIME_LIMIT_S", "60")
+    script = """
+trap 'echo script' USR1
+echo $$
+srun -n 2 sh -c 'trap "echo task; exit" USR1; echo ready; while :; do sleep 0.05; done'
+"""
+    made = start(tmp_path, script)
+    assert made.stdout
+    said = [made.stdout.readline() for _ in range(3)]
+    assert said[1:] == ["ready\n"] * 2
+    for word in ("B:USR1@60", "USR1@60"):
+        # The limit is as near as the signal is to come before it.
+        timer = step._early(word, SimpleNamespace(pid=int(said[0])))
+        assert timer
+        timer.join()
+    assert sorted(ran(made)[1]) == ["script", "task", "task"]
+    monkeypatch.delenv("YARD_TIME_LIMIT_S")
+    assert step._early("USR1@60", SimpleNamespace(pid=1)) is None
 
 
 def test_what_is_printed_is_copied_to_the_files_that_the_script_names(tmp_path):
@@ -140,6 +154,28 @@ def test_what_is_printed_is_copied_to_the_files_that_the_script_names(tmp_path):
 def test_a_task_sees_its_own_devices(tmp_path):
     script = "srun -n 2 --gpus-per-task=2 sh -c 'echo $CUDA_VISIBLE_DEVICES'"
     assert sorted(ran(start(tmp_path, script, CUDA_VISIBLE_DEVICES="a,b,c,d"))[1]) == ["a,b", "c,d"]
+
+
+def test_what_a_converted_script_runs_finds_the_file_of_the_agent(tmp_path):
+    (tmp_path / "given" / "switchyard").mkdir(parents=True)
+    (tmp_path / "given" / "switchyard" / "step.py").write_text(FILE.read_text())
+    head = f"#!/bin/bash\n#SBATCH -n 2 -o {tmp_path}/copy.txt\n"
+    text = head + """srun echo 'a  b' "$1" $'c'\n"""
+    spec = convert(text, arguments=["it's"]).spec
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"/mine:{tmp_path}/given",
+        "YARD_NODES": "node1",
+        **spec["env"],
+    }
+    environ["YARD_TMPDIR"] = str(tmp_path)
+    made = subprocess.run(["/bin/sh", "-c", spec["run"]], env=environ, capture_output=True, text=True, cwd=tmp_path)
+    assert (made.returncode, made.stdout, made.stderr) == (0, "a  b it's c\n" * 2, "")
+    assert (tmp_path / "copy.txt").read_text() == made.stdout
+    old = subprocess.run(
+        ["/bin/sh", "-c", spec["run"]], env={**environ, "PYTHONPATH": "/mine"}, capture_output=True, text=True
+    )
+    assert (old.returncode, "agent is too old" in old.stderr) == (1, True)
 
 
 def test_salloc_enters_with_the_variables_of_the_script_and_srun(tmp_path):
