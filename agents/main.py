@@ -70,6 +70,7 @@ from agents.telemetry.sampling import Meter
 PROCESSES = 16_384
 LOG_CAP_BYTES = 256 << 20
 LOG_BYTES_PER_S = 16 << 20
+GIVEN = ("runtime", "step")
 log = logging.getLogger("switchyard.agent")
 
 
@@ -96,29 +97,30 @@ def members(name: str, state: Path, simulate: str | None, with_host: bool) -> li
     return found
 
 
-def runtime_source() -> Path | None:
-    """Return the path of the in-job runtime: beside this package, else on Python's path, else None."""
-    sibling = Path(__file__).resolve().parent.parent / "switchyard" / "runtime.py"
+def runtime_source(module: str) -> Path | None:
+    """Return the path of a module that stages get: beside this package, else on Python's path, else None."""
+    sibling = Path(__file__).resolve().parent.parent / "switchyard" / f"{module}.py"
     if sibling.is_file():
         return sibling
     with contextlib.suppress(ImportError, ValueError):
-        spec = importlib.util.find_spec("switchyard.runtime")
+        spec = importlib.util.find_spec(f"switchyard.{module}")
         if spec is not None and spec.origin:
             return Path(spec.origin)
     return None
 
 
 def install_runtime(state: Path) -> Path | None:
-    """Copy the one-file runtime to where jobs import it from; return the folder for PYTHONPATH."""
-    source = runtime_source()
-    if source is None:
+    """Copy the in-job modules, one file each, to where jobs find them; return the folder for PYTHONPATH."""
+    sources = {name: source for name in GIVEN if (source := runtime_source(name)) is not None}
+    if "runtime" not in sources:
         return None
     package = state / "runtime" / "switchyard"
     package.mkdir(mode=0o755, parents=True, exist_ok=True)
     (package / "__init__.py").write_text('"""What a stage may import of Switchyard: the runtime."""\n')
-    draft = package / "runtime.py.draft"
-    shutil.copyfile(source, draft)
-    draft.rename(package / "runtime.py")
+    for name, source in sources.items():
+        draft = package / f"{name}.py.draft"
+        shutil.copyfile(source, draft)
+        draft.rename(package / f"{name}.py")
     for path in (package.parent, package):
         path.chmod(0o755)
     for path in package.iterdir():

@@ -120,6 +120,10 @@ class Client:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
+    def pools(self) -> Iterator[dict[str, Any]]:
+        """Yield the pools."""
+        return pages(self.wire, "/pools", {})
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
@@ -357,6 +361,10 @@ class Jobs:
     def counterfactuals(self, job: Ref) -> dict[str, Any]:
         """Return changes with which its waiting stages would start; each was tried by the engine."""
         return dict(self._wire.get(self._path(job) + "/counterfactuals"))
+
+    def spec(self, job: Ref) -> dict[str, Any]:
+        """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
+        return dict(self._wire.get(self._path(job) + "/spec"))
 
     def events(self, job: Ref) -> Rows:
         return list(pages(self._wire, self._path(job) + "/events", {}))

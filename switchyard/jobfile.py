@@ -22,30 +22,40 @@ MOST_VALUES = 10_000
 
 
 def read(path: str) -> dict[str, Any]:
-    """Read the job in the file at ``path``, or on standard input for ``-``.
+    """Read the job in the file at ``path``, or on standard input for ``-``. Raises :class:`SpecError`."""
+    return read_text(text_of(path), path)
+
+
+def read_text(text: str, path: str) -> dict[str, Any]:
+    """Read the job in a text that is that of the file at ``path``.
 
     A relative ``workdir`` becomes absolute, from the folder of the file. Raises :class:`SpecError`.
     """
-    if path == "-":
-        folder, name = Path.cwd(), "standard input"
-        try:
-            text = sys.stdin.read(LONGEST_BYTES + 1)
-        except UnicodeDecodeError:
-            raise SpecError("standard input is not UTF-8 text; is it a job file?") from None
-    else:
-        name, folder = path, Path(path).resolve().parent
-        try:
-            if Path(path).stat().st_size > LONGEST_BYTES:
-                raise SpecError(f"{path} is larger than 1 MiB; is it a job file?")
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise SpecError(f"{path}: {error.strerror}; give a job file, or a command after --") from None
-        except UnicodeDecodeError:
-            raise SpecError(f"{path} is not UTF-8 text; is it a job file?") from None
+    folder, name = (Path.cwd(), "standard input") if path == "-" else (Path(path).resolve().parent, path)
     spec = parse(text, name)
     if spec.get("workdir"):
         spec["workdir"] = str(folder / Path(str(spec["workdir"])).expanduser())
     return spec
+
+
+def text_of(path: str) -> str:
+    """Return the text in the file at ``path``, or on standard input for ``-``. Raises :class:`SpecError`."""
+    if path == "-":
+        try:
+            text = sys.stdin.read(LONGEST_BYTES + 1)
+        except UnicodeDecodeError:
+            raise SpecError("standard input is not UTF-8 text; is it a job file?") from None
+        if len(text) > LONGEST_BYTES:
+            raise SpecError("standard input is larger than 1 MiB; is it a job file?")
+        return text
+    try:
+        if Path(path).stat().st_size > LONGEST_BYTES:
+            raise SpecError(f"{path} is larger than 1 MiB; is it a job file?")
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}; give a job file, or a command after --") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} is not UTF-8 text; is it a job file?") from None
 
 
 def parse(text: str, name: str = "the job file") -> dict[str, Any]:
@@ -120,6 +130,29 @@ def _load(text: str, name: str) -> Any:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise SpecError(f"{name} is not valid YAML{where}: {problem}") from None
+
+
+def written(spec: Mapping[str, Any]) -> str:
+    """Write a job as a file that :func:`parse` reads as the same; texts of several lines stay readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """SafeDumper that quotes what YAML 1.2 would read as something else than a text."""
+
+        yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: Any, value: str) -> Any:
+        is_odd = re.search(r"[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]", value)
+        is_block = "\n" in value and not re.search(r"[^\S\n]\n", value)
+        return dumper.represent_scalar(
+            "tag:yaml.org,2002:str", value, style='"' if is_odd else "|" if is_block else None
+        )
+
+    Dumper.add_representer(str, text)
+    return str(yaml.dump(dict(spec), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 @cache

@@ -21,7 +21,8 @@ _PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "beg
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``submit`` and ``run`` share."""
-    parser.add_argument("file", nargs="?", help="a job file in YAML or JSON; - reads standard input")
+    parser.add_argument("file", nargs="?", help="a job file in YAML or JSON, or a batch script; - reads standard input")
+    parser.add_argument("--strict", action="store_true", help="refuse a batch script of which anything is ignored")
     job = parser.add_argument_group("the job")
     job.add_argument("--name", help="its name; for a command, the default is the name of the program")
     job.add_argument("--kind", help="what it does: train, infer, preprocess, ...; picks fitting devices")
@@ -81,7 +82,7 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
 
     if bool(args.file) == bool(args.command):
         raise SpecError("give either a job file or a command after --, such as: yard submit -- python train.py")
-    spec = jobfile.read(args.file) if args.file else _of_command(args.command)
+    spec = _of_file(args) if args.file else _of_command(args.command)
     for key in _PLAIN:
         if getattr(args, key) is not None:
             spec[key] = getattr(args, key)
@@ -169,6 +170,15 @@ def uses_file_of(command: Sequence[str], folder: Path) -> str | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def _of_file(args: argparse.Namespace) -> dict[str, Any]:
+    """Read a job file, or convert a batch script for Slurm."""
+    from switchyard import jobfile
+    from switchyard.cli import batch
+
+    text = jobfile.text_of(args.file)
+    return batch.spec_of(args, text) if batch.is_meant(args.file, text) else jobfile.read_text(text, args.file)
 
 
 def _of_command(command: list[str]) -> dict[str, Any]:

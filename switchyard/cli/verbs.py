@@ -51,6 +51,10 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "quota": "list, set and delete quotas of projects",
         "secret": "set, list and delete secrets of a project",
     },
+    "Coming from elsewhere": {
+        "spec": "convert job files of Slurm, Kubernetes, SkyPilot and dstack",
+        "slurm": "answer as sbatch, squeue, sacct, ... do",
+    },
     "This command": {
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",

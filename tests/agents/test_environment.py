@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agents.devices import visible
 from agents.isolation import run_as
 from agents.link.server import Server, is_loopback
+from agents.main import install_runtime
 from agents.protocol import DeviceClaim
 from agents.tasks.environment import PartPaths, environment
 from deploy.local.service import ROOT
@@ -151,3 +152,10 @@ def test_root_never_gives_its_rights_to_stages_by_a_harmless_word() -> None:
         run_as.parse("self")
     assert run_as.parse(None).name == "nobody"
     assert run_as.parse("root").name == "root"
+
+
+def test_a_stage_finds_the_runtime_and_what_runs_batch_scripts(tmp_path: Path) -> None:
+    folder = install_runtime(tmp_path)
+    assert folder is not None
+    given_files = {path.name: path.stat().st_mode & 0o777 for path in (folder / "switchyard").iterdir()}
+    assert given_files == dict.fromkeys(("__init__.py", "runtime.py", "step.py"), 0o644)

@@ -1,0 +1,354 @@
+"""Jobs and nodes of the REST interface in Slurm's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Final
+
+from switchyard.cli import clean, units
+
+LONG: Final[Mapping[str, str]] = {
+    "PD": "PENDING", "R": "RUNNING", "S": "SUSPENDED", "CD": "COMPLETED", "CA": "CANCELLED", "F": "FAILED",
+    "TO": "TIMEOUT", "NF": "NODE_FAIL", "PR": "PREEMPTED", "BF": "BOOT_FAIL", "DL": "DEADLINE", "OOM": "OUT_OF_MEMORY",
+    "CG": "COMPLETING", "CF": "CONFIGURING",
+}  # fmt: skip
+"""Slurm's states by their short names, in the order in which Slurm sorts them."""
+
+ENDED: Final = frozenset({"CD", "CA", "F", "TO", "NF", "PR", "BF", "DL", "OOM"})
+_ACTIVE: Final = {
+    "HELD": "PD", "PENDING": "PD", "STARTING": "CF", "RUNNING": "R", "SUSPENDED": "S", "STOPPING": "CG",
+    "COMPLETED": "CD", "CANCELLED": "CA",
+}  # fmt: skip
+_CAUSES: Final = {
+    "TIMEOUT": "TO", "OUT_OF_MEMORY": "OOM", "NODE_FAIL": "NF", "NODE_REBOOT": "NF", "PREEMPTED": "PR",
+    "DEADLINE": "DL", "LAUNCH_FAILED": "BF",
+}  # fmt: skip
+_REASONS: Final = {
+    "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
+    "BeginTime": "BeginTime", "BackoffAfterFailure": "BeginTime", "CapacityInsufficient": "Resources",
+    "Fragmented": "Resources", "WaitingForPreemption": "Resources", "PlannedDeviceBusy": "Resources",
+    "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
+    "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
+    "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
+    "UserLimit": "AssocMaxJobsLimit", "PoolStopped": "PartitionDown", "NodesUnavailable": "ReqNodeNotAvail",
+    "NoMatchingDevice": "BadConstraints", "ExceedsClusterMax": "PartitionConfig", "PoolRefused": "AccountNotAllowed",
+    "MaintenanceWindow": "ReqNodeNotAvail",
+}  # fmt: skip
+_FAILURES: Final = {
+    "F": "NonZeroExitCode", "TO": "TimeLimit", "NF": "NodeFail", "OOM": "OutOfMemory", "DL": "DeadLine", "PR": "None",
+    "BF": "JobLaunchFailure",
+}  # fmt: skip
+_NODES: Final = {"JOINING": ("unk", "unknown"), "LOST": ("down", "down"), "DRAINED": ("drain", "drained")}
+
+
+def clock(total_s: float, *, is_padded: bool = False) -> str:
+    """Write a span: ``0:03``, ``1:00:00``, ``1-02:00:00``; ``00:00:03`` where it is padded."""
+    days, rest = divmod(max(0, int(total_s)), 86_400)
+    hours, minutes, seconds = rest // 3600, rest % 3600 // 60, rest % 60
+    if days:
+        return f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}"
+    if is_padded:
+        return f"{hours:02d}:{minutes:02d}:{seconds:02d}"
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def moment(text: object, missing: str) -> str:
+    """Write a time in the reader's zone, as Slurm does."""
+    found = units.parse_time(text)
+    return found.astimezone().strftime("%Y-%m-%dT%H:%M:%S") if found else missing
+
+
+class SlurmJob:
+    """A job as Slurm shows it. ``read`` reads its submitted file, where that is needed."""
+
+    def __init__(self, job: Mapping[str, Any], read: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        self.job = job
+        self.indexes: list[int] = []
+        self._read = read
+        stages = list(job.get("stages") or [])
+        open_ones = [one for one in stages if one.get("state") not in ("COMPLETED", "FAILED", "CANCELLED")]
+        is_ended = job["state"] in ("COMPLETED", "FAILED", "CANCELLED")
+        bad = next((one for one in stages if one.get("state") == job["state"]), None)
+        last = stages[-1] if stages else {}
+        self.stage: Mapping[str, Any] = (bad or last) if is_ended else (open_ones or [last])[0]
+
+    # -- who
+
+    @property
+    def number(self) -> int:
+        """Its number; where it stands for several elements of an array, that of the array."""
+        return int(self.job["array"]["number"] if self.indexes else self.job["number"])
+
+    @property
+    def id(self) -> str:
+        """Its number or, of an element of an array, ``42_7``."""
+        array = self.job.get("array")
+        return f"{array['number']}_{self.array_index}" if isinstance(array, Mapping) else str(self.number)
+
+    @property
+    def array_id(self) -> str:
+        array = self.job.get("array")
+        return str(array["number"]) if isinstance(array, Mapping) else str(self.number)
+
+    @property
+    def array_index(self) -> str:
+        array = self.job.get("array")
+        if not isinstance(array, Mapping):
+            return "N/A"
+        if not self.indexes:
+            return str(array["index"])
+        from switchyard.step import compress
+
+        written = compress([f"i{index}" for index in sorted(self.indexes)]).removeprefix("i")
+        return written if written.startswith("[") else f"[{written}]"
+
+    def text(self, key: str) -> str:
+        return clean.line(self.job.get(key) or "")
+
+    @property
+    def qos(self) -> str:
+        return clean.line((self.job.get("priority") or {}).get("class", ""))
+
+    @property
+    def priority(self) -> str:
+        return "0" if self.is_held else str((self.job.get("priority") or {}).get("value", 0))
+
+    # -- how it is
+
+    @property
+    def state(self) -> str:
+        """Slurm's short state."""
+        if self.job["state"] == "FAILED":
+            return _CAUSES.get(str(self.stage.get("cause") or self.job.get("cause") or ""), "F")
+        if self.job["state"] in ("COMPLETED", "CANCELLED"):
+            return _ACTIVE[self.job["state"]]
+        found = _ACTIVE.get(str(self.stage.get("state") or self.job["state"]), "PD")
+        # A job whose next stage waits has begun all the same.
+        return "R" if found == "PD" and self.job.get("state") == "RUNNING" and len(self.job["stages"]) > 1 else found
+
+    @property
+    def is_held(self) -> bool:
+        return self.stage.get("state") == "HELD" or self.job["state"] == "HELD"
+
+    @property
+    def reason(self) -> str:
+        if self.state in ENDED:
+            return "None" if self.signal else _FAILURES.get(self.state, "None")
+        if self.state != "PD":
+            return "None"
+        if self.is_held:
+            return "JobHeldUser"
+        found = self.stage.get("reason") or self.job.get("reason") or {}
+        code = str(found.get("code") or "None") if isinstance(found, Mapping) else "None"
+        return clean.line(_REASONS.get(code, code)).replace(" ", "")
+
+    @property
+    def nodes(self) -> list[str]:
+        return [clean.line(place.get("node")) for place in self.stage.get("placed") or []] if self.state != "PD" else []
+
+    @property
+    def node_list(self) -> str:
+        from switchyard.step import compress
+
+        return compress(self.nodes)
+
+    @property
+    def where(self) -> str:
+        """Its nodes, or in brackets why it waits or how it failed."""
+        if self.state == "PD" or (self.state in ENDED and self.state not in ("CD", "CA")):
+            return f"({self.reason})"
+        return self.node_list
+
+    @property
+    def node_count(self) -> int:
+        return len(self.nodes) or int(self.stage.get("nodes") or 1)
+
+    @property
+    def cpus(self) -> int:
+        """Cores on all its nodes, rounded up."""
+        for one in self.stage.get("asks_said") or []:
+            if one.get("code") == "SomeCores":
+                return max(1, -int(-float(one["params"]["cores"]) // 1) * self.node_count)
+        return self.node_count
+
+    @property
+    def gres(self) -> str:
+        """Accelerators of each node: ``gres/gpu:4``; N/A where there are none."""
+        for one in self.stage.get("asks_said") or []:
+            params = one.get("params") or {}
+            if one.get("code") in ("Devices", "OneShare", "Shares", "OnePartition", "Partitions"):
+                return f"gres/{self.stage.get('device_kind') or 'gpu'}:{params.get('count', 1)}"
+        return "N/A"
+
+    @cached_property
+    def memory_mib(self) -> int:
+        """Memory on each node, in MiB."""
+        resolved = (self._read() if self._read else {}).get("stages") or []
+        for each in resolved:
+            if each.get("stage") == self.stage.get("name"):
+                asks = ((each.get("request") or {}).get("alternatives") or [{}])[0].get("asks") or [{}]
+                return int(asks[-1].get("memory_bytes") or 0) >> 20
+        return 0
+
+    # -- when
+
+    @property
+    def elapsed_s(self) -> float:
+        if not self.job.get("started_at") or self.state == "PD":
+            return 0.0
+        return units.since(self.job["started_at"], self.job.get("ended_at")) or 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """How long it waited for its start."""
+        until = self.job.get("started_at") or self.job.get("ended_at")
+        return units.since(self.job.get("submitted_at"), until) or 0.0
+
+    @property
+    def left(self) -> str:
+        return "UNLIMITED" if self.limit_s is None else clock(self.limit_s - self.elapsed_s)
+
+    @property
+    def limit_s(self) -> float | None:
+        found = self.stage.get("time_limit_s")
+        return float(found) if found is not None else None
+
+    @property
+    def limit(self) -> str:
+        return "UNLIMITED" if self.limit_s is None else clock(self.limit_s)
+
+    def start(self, missing: str) -> str:
+        """When it started; while it waits, when it is expected to."""
+        if self.state == "PD":
+            expected = self.stage.get("expected_start") or {}
+            return moment(self.stage.get("begin_at") or expected.get("low_at"), missing)
+        return moment(self.job.get("started_at"), missing)
+
+    def end(self, missing: str) -> str:
+        """When it ended; while it runs, when its time is up."""
+        if self.job.get("ended_at") or self.state == "PD":
+            return moment(self.job.get("ended_at"), missing)
+        begun = units.parse_time(self.job.get("started_at"))
+        if begun is None or self.limit_s is None:
+            return missing
+        return moment((begun + timedelta(seconds=self.limit_s)).isoformat(), missing)
+
+    # -- how it ended
+
+    @property
+    def signal(self) -> int:
+        code = int(self.stage.get("exit_code") or 0)
+        if code < 0:
+            return -code
+        for one in self.stage.get("detail_said") or []:
+            if one.get("code") == "Signal" and self.stage.get("cause") == "SIGNAL":
+                return _number(str((one.get("params") or {}).get("signal")))
+        return 0
+
+    @property
+    def exit_code(self) -> str:
+        """``code:signal``."""
+        return f"{max(0, int(self.stage.get('exit_code') or 0))}:{self.signal}"
+
+    @property
+    def dependency(self) -> str:
+        told = []
+        for each in self.job.get("depends_on") or []:
+            verdict = {"": "(unfulfilled)", "never": "(failed)"}.get(str(each.get("verdict") or ""), "")
+            told.append(f"{each.get('when')}:{each.get('job')}{verdict}" if each.get("job") else str(each.get("when")))
+        return clean.line(",".join(told)) or "(null)"
+
+
+def together(jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
+    """Let waiting elements of an array stand in one line: ``42_[1-3]``."""
+    found: list[SlurmJob] = []
+    heads: dict[str, SlurmJob] = {}
+    for job in jobs:
+        array = job.job.get("array")
+        if job.state != "PD" or not isinstance(array, Mapping):
+            found.append(job)
+            continue
+        head = heads.setdefault(job.array_id, job)
+        head.indexes.append(int(array["index"]))
+        if head is job:
+            found.append(job)
+    return found
+
+
+def _number(name: str) -> int:
+    import signal
+
+    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    return int(found) if found else 0
+
+
+def sort_key(job_id: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]{1,18}", job_id))
+
+
+class SlurmNode:
+    """A node as Slurm shows it."""
+
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self.node = node
+        devices = [one for one in node.get("devices") or [] if isinstance(one, Mapping)]
+        self.cores = [one for one in devices if one.get("kind") == "cpu"]
+        self.others = [one for one in devices if one.get("kind") != "cpu"]
+
+    @property
+    def name(self) -> str:
+        return clean.line(self.node["name"])
+
+    @property
+    def pools(self) -> list[str]:
+        return [clean.line(pool) for pool in self.node.get("pools") or []]
+
+    @property
+    def cpus(self) -> int:
+        return sum(int(one.get("capacity_milli") or 0) for one in self.cores) // 1000
+
+    @property
+    def cpus_held(self) -> int:
+        return -(-sum(int(one.get("claimed_milli") or 0) for one in self.cores) // 1000)
+
+    @property
+    def memory_mib(self) -> int:
+        return int(self.node.get("memory_bytes") or 0) >> 20
+
+    @property
+    def gres(self) -> str:
+        counts: dict[str, int] = {}
+        for one in self.others:
+            counts[clean.line(one.get("kind"))] = counts.get(clean.line(one.get("kind")), 0) + 1
+        return ",".join(f"{kind}:{count}" for kind, count in counts.items()) or "(null)"
+
+    @property
+    def states(self) -> tuple[str, str]:
+        """Slurm's short and long state; a star where the node is not heard."""
+        state = str(self.node.get("state"))
+        if state in _NODES:
+            short, long = _NODES[state]
+        elif state == "DRAINING":
+            short, long = ("drng", "draining") if self.cpus_held else ("drain", "drained")
+        elif not self.cpus_held:
+            short, long = "idle", "idle"
+        elif self.cpus_held >= self.cpus:
+            short, long = "alloc", "allocated"
+        else:
+            short, long = "mix", "mixed"
+        star = "*" if state in ("LOST", "SUSPECT") else ""
+        return short + star, long + star
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Cores that are held, idle, out of service, and all."""
+        if self.states[0].startswith(("down", "drain", "unk")):
+            return self.cpus_held, 0, self.cpus - self.cpus_held, self.cpus
+        return self.cpus_held, self.cpus - self.cpus_held, 0, self.cpus
+
+
+def local_now() -> datetime:
+    return datetime.now().astimezone()

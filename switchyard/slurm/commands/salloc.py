@@ -1,0 +1,71 @@
+"""``salloc``: holds an allocation, and runs a command or a shell inside it, on its first node, while it lasts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from switchyard.cli import batch
+from switchyard.slurm import options
+from switchyard.slurm.commands.shell import SlurmFault, connect
+from switchyard.slurm.sbatch import REFUSED, STEP
+
+if TYPE_CHECKING:
+    from switchyard.client import Client, JobRecord
+
+HOLDS: Final = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
+LONGEST_POLL_S: Final = 2.0
+
+
+def run(words: Sequence[str]) -> int:
+    found, read = options.read(words)
+    for word in found:
+        if not word.option:
+            name = word.written.partition("=")[0]
+            raise SlurmFault(f"salloc: unrecognized option '{name}'\nTry \"salloc --help\" for more information")
+    command = list(words[read:])
+    made = batch.converted(HOLDS, "interactive", list(words[:read]))
+    for _, one in made.having(REFUSED):
+        raise SlurmFault(f"salloc: error: {one.option}: {one.said}")
+    with connect() as client:
+        job = client.jobs.submit(made.spec)
+        try:
+            _await(client, job)
+            print(f"salloc: Granted job allocation {job.number}", file=sys.stderr, flush=True)
+            return _inside(job, command)
+        except KeyboardInterrupt:
+            raise SlurmFault(f"salloc: Job allocation {job.number} has been revoked.") from None
+        finally:
+            print(f"salloc: Relinquishing job allocation {job.number}", file=sys.stderr, flush=True)
+            client.jobs.cancel(job, "the shell of salloc has ended")
+
+
+def _await(client: Client, job: JobRecord) -> None:
+    """Wait until it runs."""
+    pause_s, is_told = 0.2, False
+    while job.state != "RUNNING" or job.stages[0].get("state") != "RUNNING":
+        if job.is_final:
+            raise SlurmFault(f"salloc: error: Job allocation {job.number} has been revoked.")
+        if not is_told:
+            print(f"salloc: Pending job allocation {job.number}", file=sys.stderr, flush=True)
+            is_told = True
+        time.sleep(pause_s)
+        pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+        job.refresh()
+
+
+def _inside(job: JobRecord, command: Sequence[str]) -> int:
+    """Run the command, or a shell, with what a batch script would have: its variables, and srun."""
+    from switchyard.cli import exec as session
+
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return session.run(
+        argparse.Namespace(
+            job=str(job.number),
+            command=["/bin/sh", "-c", f'{STEP}\nexec python3 -I "$step" enter "$@"', "salloc", *command],
+            stdin=True, tty=is_terminal, stage="", rank=0, reason="salloc", url=None, token=None, profile=None,
+        )
+    )  # fmt: skip
