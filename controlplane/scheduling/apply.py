@@ -12,7 +12,7 @@ from django.db import DatabaseError, DataError, IntegrityError, transaction
 
 from controlplane import changes
 from controlplane.clauses import Told, clause, of_engine, of_error, told
-from controlplane.jobs import service
+from controlplane.jobs import arrays, service
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
 from scheduler.core.model.lifecycle import StageEvent as What
@@ -75,6 +75,7 @@ def _apply(
     victims = {run.id: run for run in snapshot.running}
     touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
     jobs = service.lock(uuid.UUID(job) for job in touched)
+    full = arrays.full(jobs[uuid.UUID(stages[start.stage].job)] for start in plan.starts)
     service.touch_nodes(
         uuid.UUID(node)
         for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.stops]
@@ -87,9 +88,10 @@ def _apply(
     barred = refused({s.stage for s in plan.starts} | {p.stage for p in plan.stops if p.stage})
     placings = []
     for start in plan.starts:
-        if start.stage in rows and start.stage not in barred and rows[start.stage].state == State.PENDING:
+        row = rows.get(start.stage)
+        if row and row.state == State.PENDING and start.stage not in barred and row.job_id not in full:
             with _savepoint(_named(stages[start.stage]), faults, carefully=carefully):
-                placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
+                placings.append(_placing(start, stages[start.stage], row, devices, snapshot.speeds))
     notes: list[service.Note] = []
     placed: set[str] = set()
     for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
