@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api import (
+    arrays,
     attempts,
     audit,
     bundles,
@@ -67,6 +68,7 @@ class Sha256Converter:
 
 register_converter(Sha256Converter, "sha256")
 router = Router()
+router.register("arrays", arrays.ArrayViewSet, "arrays")
 router.register("attempts", attempts.AttemptViewSet, "attempts")
 router.register("audit", audit.AuditViewSet, "audit")
 router.register("bundles", bundles.BundleViewSet, "bundles")

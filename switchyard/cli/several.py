@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from switchyard.cli import clean, exits, output
+from switchyard.cli import clean, exits, output, units
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
@@ -27,5 +27,8 @@ def each(jobs: Sequence[str], act: Callable[[str], JobRecord]) -> int:
                 print(f"  hint: {clean.line(problem.hint)}", file=sys.stderr)
             code = code or exits.of_problem(problem.status, problem.code)
         else:
-            print(f"job {record.number} {output.paint(record.state)}", flush=True)
+            if record.is_array:
+                print(f"array {record.number}: {units.counts(record['counts'])}", flush=True)
+            else:
+                print(f"job {units.number(record)} {output.paint(record.state)}", flush=True)
     return code
