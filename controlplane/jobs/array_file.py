@@ -166,7 +166,8 @@ def _sweep(part: Section) -> tuple[list[dict[str, Value]], dict[str, Any]]:
     total = None if None in sizes else math.prod(size for size in sizes if size is not None)
     if not sample:
         if total is None or total > MOST_ELEMENTS:
-            part.refuse("parameters", f"parameters {_most(total or 0)}", "too_many")
+            key = "parameters"
+            part.refuse(key, f"{key} {_most(total or 0)}", "too_many")
             return [], {}
         lists = [axis.values for axis in axes.values()]
         return [dict(zip(axes, point, strict=True)) for point in itertools.product(*lists)], dict(given)
