@@ -38,12 +38,12 @@ Value = str | int | float | bool
 class ArrayPlan:
     """The elements of an array: their indexes, ascending, and in a sweep the parameters of each.
 
-    ``declared`` is what the file says of each parameter. At most ``max_parallel`` elements run at once, if it is given.
+    ``asked`` is what the file says. At most ``max_parallel`` elements run at once, if it is given.
     """
 
     indexes: Sequence[int]
     parameters: Sequence[Mapping[str, Value]] = ()
-    declared: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
     max_parallel: int | None = None
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class ArrayPlan:
         return {
             "count": len(self),
             "max_parallel": self.max_parallel,
-            "parameters": dict(self.declared),
+            "parameters": self.asked.get("parameters") or {},
             "first": [
                 {"index": index, "parameters": dict(self.parameters[at]) if self.parameters else {}}
                 for at, index in enumerate(self.indexes[:few])
@@ -80,11 +80,11 @@ def array(job: Section) -> ArrayPlan | None:
         nothing: list[int] = []
         indexes = part.read("indexes", _indexes, nothing)
         if len(job.refusals) == before:
-            return ArrayPlan(indexes, max_parallel=most)
+            return ArrayPlan(indexes, (), part.values, most)
     elif part.has("parameters"):
-        points, declared = _sweep(part)
+        points = _sweep(part)
         if len(job.refusals) == before:
-            return ArrayPlan(range(len(points)), points, declared, most)
+            return ArrayPlan(range(len(points)), points, part.values, most)
     elif len(job.refusals) == before:
         detail = _('say which elements: indexes such as "0-15", or parameters such as {example}')
         part.refuse("", detail.format(example="{lr: [0.1, 0.01], seed: [1, 2]}"), "missing")
@@ -132,8 +132,8 @@ def _most(count: int) -> str:
     )
 
 
-def _sweep(part: Section) -> tuple[list[dict[str, Value]], dict[str, Any]]:
-    """Return the points of a sweep, and its parameters as declared; nothing if there is a fault."""
+def _sweep(part: Section) -> list[dict[str, Value]]:
+    """Return the points of a sweep; none if there is a fault."""
     before = len(part.refusals)
     sample = part.read("sample", whole(1, MOST_ELEMENTS), 0)
     seed = part.read("seed", whole(-(2**63), 2**63 - 1), 0)
@@ -143,7 +143,7 @@ def _sweep(part: Section) -> tuple[list[dict[str, Value]], dict[str, Any]]:
     if not isinstance(given, dict) or not 1 <= len(given) <= MOST_PARAMETERS:
         detail = _("parameters must map 1 to {n} names to lists of values, or to ranges where there is a sample")
         part.refuse("parameters", detail.format(n=MOST_PARAMETERS), "not_a_mapping")
-        return [], {}
+        return []
     axes: dict[str, _Axis] = {}
     variables: set[str] = set()
     for name, value in given.items():
@@ -161,21 +161,21 @@ def _sweep(part: Section) -> tuple[list[dict[str, Value]], dict[str, Any]]:
         except Unacceptable as error:
             part.refuse(at, f"{name} {error}", error.code)
     if len(part.refusals) > before:
-        return [], {}
+        return []
     sizes = [axis.size for axis in axes.values()]
     total = None if None in sizes else math.prod(size for size in sizes if size is not None)
     if not sample:
         if total is None or total > MOST_ELEMENTS:
             key = "parameters"
             part.refuse(key, f"{key} {_most(total or 0)}", "too_many")
-            return [], {}
+            return []
         lists = [axis.values for axis in axes.values()]
-        return [dict(zip(axes, point, strict=True)) for point in itertools.product(*lists)], dict(given)
+        return [dict(zip(axes, point, strict=True)) for point in itertools.product(*lists)]
     if total is not None and sample > total:
         detail = _("sample is {sample}, but there are only {total} points; leave it out for all of them")
         part.refuse("sample", detail.format(sample=sample, total=total), "out_of_range")
-        return [], {}
-    return _sampled(axes, sample, total, random.Random(seed)), dict(given)
+        return []
+    return _sampled(axes, sample, total, random.Random(seed))
 
 
 @dataclass(frozen=True, slots=True)

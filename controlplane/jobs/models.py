@@ -32,9 +32,9 @@ CAUSES = [(cause, cause) for cause in Cause]
 class Array(models.Model):
     """Many jobs from one job file, its elements.
 
-    Its number is one of the numbers of jobs. ``parameters`` is what the file declares of each parameter of a sweep, and
-    ``count`` the number of elements that were submitted. At most ``max_parallel`` elements run at once. It has no state
-    of its own: those of its elements are counted.
+    Its number is one of the numbers of jobs. ``asked`` is ``array`` of the job file, which the files of its elements
+    leave out, and ``count`` the number of elements that were submitted. At most ``max_parallel`` elements run at once.
+    It has no state of its own: those of its elements are counted.
     """
 
     number = models.BigIntegerField(primary_key=True, editable=False)
@@ -44,7 +44,7 @@ class Array(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="arrays")
     count = models.PositiveIntegerField()
     max_parallel = models.PositiveIntegerField(null=True)
-    parameters = WrittenField(default=dict)
+    asked = WrittenField()
     submitted_at = models.DateTimeField()
 
     class Meta:

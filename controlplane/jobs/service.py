@@ -27,7 +27,7 @@ from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, depends_on, possible, saves, sealed
+from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Array, Attempt, Bundle, Claim, Dependency, Event, Job, JobSecrets, Part, Stage
 from controlplane.jobs.section import FieldError
@@ -322,6 +322,9 @@ class _Submission:
     stages: list[Stage] = field(default_factory=list)
     needs: list[Any] = field(default_factory=list)
     waits: list[Dependency] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    # Elements of arrays that are copied from the first.
+    copies: list[tuple[Job, list[elements.Element]]] = field(default_factory=list)
 
     def add(self, one: jobfile.Resolved, without: sealed.Parted, numbers: Iterator[int]) -> Job | Array:
         """Add the rows of one file; return its job or its array."""
@@ -336,13 +339,18 @@ class _Submission:
             pool=one.pool,
             count=len(plan),
             max_parallel=plan.max_parallel,
-            parameters=dict(plan.declared),
+            asked=dict(plan.asked),
             submitted_at=self.at,
         )
         self.arrays.append(array)
-        for place, index in enumerate(plan.indexes):
-            point = dict(plan.parameters[place]) if plan.parameters else None
-            self._add_job(one, without, next(numbers), array=array, array_index=index, parameters=point)
+        points = [dict(point) for point in plan.parameters] or [None] * len(plan)
+        places = zip(plan.indexes, points, strict=True)
+        index, point = next(places)
+        first = self._add_job(one, without, next(numbers), array=array, array_index=index, parameters=point)
+        others = [elements.Element(next(numbers), one.name, index, point) for index, point in places]
+        for other in others:
+            self._add_own(other.id, other.index, one, without)
+        self.copies.append((first, others))
         return array
 
     def _add_job(self, one: jobfile.Resolved, without: sealed.Parted, number: int, **of_array: Any) -> Job:
@@ -356,7 +364,7 @@ class _Submission:
             priority_class=one.priority_class,
             priority=one.priority,
             state=state,
-            spec=without.spec,
+            spec={key: value for key, value in without.spec.items() if key != "array"},
             labels=one.labels,
             bundle=one.bundle,
             submitted_at=self.at,
@@ -365,19 +373,8 @@ class _Submission:
             **of_array,
         )
         self.jobs.append(job)
-        if without.values:
-            self.kept.append(sealed.row(job, without.values))
-        for awaited in one.depends_on:
-            of = awaited.of(job.array_index)
-            self.waits.append(
-                Dependency(
-                    job=job,
-                    when=awaited.when,
-                    name=awaited.name(job.array_index),
-                    on_job_id=of,
-                    on_array_id=awaited.on.array if awaited.on and of is None else None,
-                )
-            )
+        self._add_own(job.id, job.array_index, one, without)
+        self.events.append(elements.submitted(job, self.actor, self.at))
         by_name = {}
         for index, (each, request) in enumerate(zip(one.stages, without.requests, strict=True)):
             by_name[each.name] = Stage(
@@ -401,6 +398,22 @@ class _Submission:
             ]
         return job
 
+    def _add_own(self, job: uuid.UUID, index: int | None, one: jobfile.Resolved, without: sealed.Parted) -> None:
+        """Add the rows of a job that each element of an array has by itself."""
+        if without.values:
+            self.kept.append(sealed.row(job, without.values))
+        for awaited in one.depends_on:
+            of = awaited.of(index)
+            self.waits.append(
+                Dependency(
+                    job_id=job,
+                    when=awaited.when,
+                    name=awaited.name(index),
+                    on_job_id=of,
+                    on_array_id=awaited.on.array if awaited.on and of is None else None,
+                )
+            )
+
     def write(self) -> None:
         """Insert all rows."""
         insert(self.arrays)
@@ -408,11 +421,13 @@ class _Submission:
         if not Bundle.use({job.bundle for job in self.jobs if job.bundle}):
             gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
             raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
-        insert(self.kept)
         insert(self.stages)
         insert(self.needs)
+        insert(self.events)
+        for first, others in self.copies:
+            elements.insert_like(first, others, self.actor)
+        insert(self.kept)
         insert(self.waits)
-        insert([_submitted(job, self.actor, self.at) for job in self.jobs])
 
 
 def _audit_submitted(made: Sequence[Job | Array]) -> None:
@@ -434,11 +449,6 @@ def _audit_submitted(made: Sequence[Job | Array]) -> None:
 def _audit_changed(action: str, before: str, job: Job, reason: str) -> None:
     was, now = {"state": before}, {"state": job.state}
     audit.record(action, ("job", job.number, f"#{job.number}"), before=was, after=now, reason=reason)
-
-
-def _submitted(job: Job, actor: str, at: datetime) -> Event:
-    what = told(clause("Submitted", job=str(job), actor=actor))
-    return Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=what.text, said=what.said)
 
 
 def _done(code: str, job: Job, actor: str, reason: str | Told) -> Told:

@@ -313,7 +313,8 @@ def _check_size(
         if each * len(array) > most:
             detail = _("an array may have {most:,} {key} in all, not {n} for each of {count:,} elements")
             job.refuse(key, detail.format(most=most, key=key, n=each, count=len(array)), "too_many")
-    size = len(json.dumps([spec, *(stage.request for stage in stages)], default=str))
+    own = {key: value for key, value in spec.items() if key != "array"}
+    size = len(json.dumps([own, *(stage.request for stage in stages)], default=str))
     if size * len(array) > LARGEST_ARRAY:
         detail = _("a file of this size may have {most:,} elements, not {count:,}; put scripts into a bundle (workdir)")
         job.refuse("array", detail.format(most=LARGEST_ARRAY // size, count=len(array)), "too_large")

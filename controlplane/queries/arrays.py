@@ -129,7 +129,7 @@ def _array(row: rows.Array, counts: dict[str, int], first: datetime | None, last
         count=row.count,
         counts=counts,
         max_parallel=row.max_parallel,
-        parameters=row.parameters,
+        parameters=row.asked.get("parameters") or {},
         submitted_at=row.submitted_at,
         started_at=first,
         ended_at=last if set(counts) <= FINAL else None,

@@ -159,7 +159,9 @@ def spec(job: rows.Job) -> SubmittedSpec:
     """The file of this job and the demand of its stages; values of secrets are masked."""
     stages = job.stages.order_by("index").values_list("name", "request")
     resolved = [ResolvedDemand(name, masked.shown(request)) for name, request in stages]
-    return SubmittedSpec(job.number, masked.shown(job.spec), resolved)
+    # Of an array the elements' files leave out what all have in common.
+    whole = {**job.spec, "array": job.array.asked} if job.array else job.spec
+    return SubmittedSpec(job.number, masked.shown(whole), resolved)
 
 
 def why(row: rows.Job) -> JobWhy:

@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=100)),
                 ("count", models.PositiveIntegerField()),
                 ("max_parallel", models.PositiveIntegerField(null=True)),
-                ("parameters", controlplane.jobs.written.WrittenField(default=dict)),
+                ("asked", controlplane.jobs.written.WrittenField()),
                 ("submitted_at", models.DateTimeField()),
                 (
                     "pool",
