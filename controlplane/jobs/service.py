@@ -47,6 +47,11 @@ from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.types import Grant
 
 NOTHING = Told()
+# Fields of stages that follow from no change of a state.
+_UNREAD: Final = (
+    "request", "reasons", "funnel", "values", "expected", "announced", "first_promise", "lasts", "planned", "promise",
+    "progress",
+)  # fmt: skip
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
 
@@ -88,7 +93,7 @@ def note(notes: Sequence[Note], at: datetime) -> None:
                 params=fact.params,
             )
         )
-    Event.objects.bulk_create(rows)
+    insert(rows)
 
 
 _MOVE = """
@@ -172,8 +177,7 @@ def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime, moved: Iter
     for job_id in alone:
         by_job[job_id] = [known[job_id]]
     if others := [job for job in jobs if job.id not in alone]:
-        unread = ("request", "reasons", "funnel", "values")
-        for stage in Stage.objects.filter(job__in=others).order_by("index").defer(*unread):
+        for stage in Stage.objects.filter(job__in=others).order_by("index").defer(*_UNREAD):
             by_job[stage.job_id].append(stage)
     several = [job.id for job in jobs if len(by_job[job.id]) > 1]
     needs: dict[uuid.UUID, set[uuid.UUID]] = {}
@@ -476,7 +480,7 @@ def cancel_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str = "") -> N
 def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> None:
     at = timezone.now()
     why = reason if isinstance(reason, Told) else Told(reason)
-    stages = list(Stage.objects.filter(job__in=jobs).order_by("job", "index"))
+    stages = list(Stage.objects.filter(job__in=jobs).order_by("job", "index").defer(*_UNREAD))
     waiting = [stage for stage in stages if State(stage.state) in WAITING]
     for stage in waiting:
         stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, why.text, why.said
@@ -485,7 +489,7 @@ def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> None:
     notes = [Note(job, "cancel", _done("CancelledBy", job, actor, reason), actor) for job in jobs if job.id in open_]
     move(waiting, What.CANCEL)
     notes += stop(jobs, active, Cause.CANCELLED, at)
-    settle(jobs, notes, at)
+    settle(jobs, notes, at, stages)
     _announce(jobs)
 
 
@@ -518,14 +522,15 @@ def hold_or_release_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str, 
 
 def _apply_to(jobs: Sequence[Job], actor: str, reason: str, what: What) -> int:
     at = timezone.now()
-    stages = list(Stage.objects.filter(job__in=jobs, state__in=sources(what)).order_by("job", "index"))
+    found = Stage.objects.filter(job__in=jobs, state__in=sources(what)).order_by("job", "index")
+    stages = list(found.defer(*_UNREAD))
     for stage in stages:
         stage.held_by = actor if what == What.HOLD else ""
     move(stages, what)
     moved = {stage.job_id for stage in stages}
     touched = [job for job in jobs if job.id in moved]
     code = "HeldBy" if what == What.HOLD else "ReleasedBy"
-    settle(touched, [Note(job, what, _done(code, job, actor, reason), actor) for job in touched], at)
+    settle(touched, [Note(job, what, _done(code, job, actor, reason), actor) for job in touched], at, stages)
     if touched:
         _announce(touched)
     return len(touched)

@@ -86,12 +86,12 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, str]]:
     yield "Id", job.id
     if place := job.get("array"):
         yield "Array", f"element {place['index']} of array {place['number']}; its own number is {job.number}"
-    yield "Parameters", ", ".join(f"{name} {_short(value)}" for name, value in (job.get("parameters") or {}).items())
+    yield "Parameter", ", ".join(f"{name} {_short(value)}" for name, value in (job.get("parameters") or {}).items())
     waits = [
         " ".join(filter(None, (one.get("when"), str(one.get("job") or ""), one.get("verdict"))))
         for one in job.get("depends_on") or []
     ]
-    yield "Depends on", ", ".join(waits)
+    yield "After", ", ".join(waits)
     yield "Project", f"{job.get('project', '')}, user {job.get('user', '')}, pool {job.get('pool', '')}"
     yield "Priority", f"{priority.get('class', '')} {priority.get('value', '')}".strip()
     yield "Submitted", units.clock(job.get("submitted_at"))
