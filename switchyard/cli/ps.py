@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard ps                        your jobs that have not ended
   yard ps -a -u all -n 20        the newest 20 jobs of everybody
-  yard ps -s FAILED --json       your failed jobs, as JSON
-  yard ps -r                     each element of an array on a line of its own
+  yard ps -r -s FAILED --json    your failed jobs, each element of an array too, as JSON
 """
 
 OPEN = ("HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED")

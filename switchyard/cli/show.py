@@ -17,7 +17,6 @@ EXAMPLES = """
   yard show 42             the job, its stages and their attempts; or an array
   yard show 42_7           the element of array 42 with the index 7
   yard show 42 --json      the job as the REST interface gives it
-  yard show 42 -o yaml
 """
 
 
