@@ -72,7 +72,7 @@ def insert_like(first: Job, others: Sequence[Element], actor: str) -> None:
     whats = [_what(one, actor) for one in others]
     with connection.cursor() as cursor:
         own = {"id": "v.id", "number": "v.number", "array_index": "v.index", "parameters": "v.parameters::json"}
-        rows = [ids, [one.number for one in others], [one.index for one in others], points]
+        rows: list[Any] = [ids, [one.number for one in others], [one.index for one in others], points]
         cursor.execute(_filled(_JOBS, Job, own), [*rows, first.id])
         cursor.execute(_filled(_STAGES, Stage, {"id": "gen_random_uuid()", "job_id": "v.job"}), [ids, first.id])
         if first.stages.filter(needs__isnull=False).exists():

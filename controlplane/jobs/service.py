@@ -347,7 +347,7 @@ class _Submission:
             submitted_at=self.at,
         )
         self.arrays.append(array)
-        points = [dict(point) for point in plan.parameters] or [None] * len(plan)
+        points: list[dict[str, Any] | None] = [*map(dict, plan.parameters)] or [None] * len(plan)
         places = zip(plan.indexes, points, strict=True)
         index, point = next(places)
         first = self._add_job(one, without, next(numbers), array=array, array_index=index, parameters=point)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import django_filters
 import msgspec
@@ -140,7 +141,7 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
     """This array with the best element by a metric, if one is named."""
     (array,) = shown([row])
     return ArrayDetail(
-        **msgspec.structs.asdict(array), metrics=_metrics(row), best=_best(row, metric, goal) if metric else None
+        **msgspec.structs.asdict(array), metrics=metrics(row), best=_best(row, metric, goal) if metric else None
     )
 
 
@@ -156,7 +157,8 @@ WHERE j.array_id = %s AND abs(v.value) < 1e300 ORDER BY v.value {order}, j.array
 """
 
 
-def _metrics(row: rows.Array) -> list[str]:
+def metrics(row: rows.Array) -> list[str]:
+    """The names of the numbers that elements of this array reported, at most :data:`MOST_METRICS`."""
     with connection.cursor() as cursor:
         cursor.execute(_METRICS, [row.number, MOST_METRICS])
         return [name for (name,) in cursor.fetchall()]
@@ -243,5 +245,5 @@ def page(user: User, params: Mapping[str, str]) -> Representation:
 
 def one(user: User, row: rows.Array, metric: str = "", goal: str = "min") -> Representation:
     """This array, which the user may see."""
-    asked = f"?metric={metric}&goal={goal}" if metric else ""
+    asked = f"?{urlencode({'metric': metric, 'goal': goal})}" if metric else ""
     return seen(user, f"/arrays/{row.number}{asked}", detail(row, metric, goal))

@@ -71,6 +71,7 @@ def test_an_array_is_answered_and_its_elements_are_jobs(town: Town) -> None:
 
 
 def test_who_may_not_see_an_array_finds_nothing_and_who_only_sees_it_ends_nothing(town: Town) -> None:
+    town.machine()
     number = made(town.owner, SWEEP)["number"]
     for path in (f"/arrays/{number}", f"/arrays/{number}/elements", f"/jobs/{number}_0", f"/jobs/{number}"):
         problem(town.stranger.get(path), 404, "not_found")
@@ -126,6 +127,7 @@ def test_what_is_too_much_or_unclear_is_refused_where_it_stands(
 
 
 def test_long_files_have_few_elements_and_batches_count_them_all(town: Town) -> None:
+    town.machine()
     long = {"run": "x" * 60_000, "array": {"indexes": "0-9999"}}
     body = problem(town.owner.post("/jobs", long), 422, "invalid_spec")
     assert [(each["pointer"], each["code"]) for each in body["errors"]] == [("/array", "too_large")]

@@ -183,6 +183,7 @@ def test_elements_wait_for_the_same_elements_of_another_array(yard: Yard) -> Non
 
 
 def test_an_array_goes_with_its_last_element(yard: Yard) -> None:
+    yard.agent("a")
     row, jobs = submitted(yard, {"indexes": "0-1"})
     arrays.cancel(row, "ada")
     remove = kinds.NAMED["jobs"].remove

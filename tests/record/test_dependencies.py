@@ -86,10 +86,10 @@ def test_all_dependencies_must_be_met(yard: Yard) -> None:
 
 
 def test_a_singleton_waits_for_its_earlier_namesakes_only(yard: Yard) -> None:
+    yard.agent("a")
     first, other = yard.submit(name="nightly", hold=True), yard.submit(name="else", hold=True)
     then = waiting(yard, {"when": "singleton"}, name="nightly")
     later = waiting(yard, {"when": "singleton"}, name="nightly")
-    yard.agent("a")
     yard.cycle()
     reason = stage(then).reasons[0]
     assert (reason["code"], reason["params"]) == ("NamesakePending", {"user": "ada", "name": "nightly"})
