@@ -24,6 +24,8 @@ PER_PAGE = 100
 MOST_LINES = 1_000
 # An axis with more values than these is a scale, if they are numbers.
 MOST_TICKS = 8
+# Labels of an axis are at least this share of it apart.
+APART = 0.06
 
 
 @login_required
@@ -130,6 +132,9 @@ def _axis(name: str, values: Sequence[Any]) -> dict[str, Any]:
     is_wide = low > 0 and high / low >= 50
     scale = (lambda value: math.log(value)) if is_wide else float
     first, last = scale(low), scale(high)
-    marks = known if len(known) <= MOST_TICKS else [low, high]
     where = {value: round((scale(value) - first) / (last - first), 5) for value in known}
+    marks = [low, high]
+    if len(known) <= MOST_TICKS:
+        # Where labels would lie on each other the ends have theirs.
+        marks += [v for at, v in enumerate(known[1:-1]) if where[v] - where[known[at]] > APART and 1 - where[v] > APART]
     return {"name": name, "ticks": [[where[m], f"{m:.4g}"] for m in marks], "places": [where[v] for v in values]}

@@ -243,7 +243,7 @@ function parallel(d, el) {
   const write = (x, y, text, more) => ({ x, y, text: safe(clip(text)), showarrow: false, font: { size: 11, color: tok("text-3"), family: font() }, ...more });
   const notes = d.axes.flatMap((a, i) => [
     write(i, 1, a.name, { yanchor: "bottom", yshift: 10, font: { size: 11, color: tok("text"), family: font() } }),
-    ...a.ticks.map(([y, text]) => write(i, y, text, { xanchor: i === last ? "right" : "left", xshift: i === last ? -6 : 6 })),
+    ...a.ticks.map(([y, text]) => write(i, y, text, { bgcolor: tok("surface"), borderpad: 1, xanchor: i === last ? "right" : "left", xshift: i === last ? -6 : 6 })),
   ]);
   return [traces, layout({
     margin: { l: 24, r: 24, t: 34, b: 12 }, shapes, annotations: notes, dragmode: false,
