@@ -32,6 +32,7 @@ from controlplane.api import (
     projects,
     quotas,
     retention,
+    schemas,
     simulations,
     survivors,
     timeline,
@@ -99,6 +100,7 @@ router.register("whoami", whoami.WhoamiViewSet, "whoami")
 
 urlpatterns = [
     *router.urls,
+    path("schemas/job.json", schemas.JobSchemaViewSet.as_view({"get": "retrieve"}), name="job-schema"),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which has no OPTIONS.
     path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),
