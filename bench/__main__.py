@@ -25,6 +25,7 @@ NAMES = (
     "api",
     "reports",
     "live_pages",
+    "contract_arrays",
 )
 
 

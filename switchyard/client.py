@@ -183,7 +183,8 @@ class Jobs:
         return dict(self._wire.post("/jobs", body, params={"dry_run": how}))
 
     def get(self, job: Ref) -> JobRecord:
-        return JobRecord(self, self._wire.get(self._path(job)))
+        """Return a job, or an array by its number; an element of an array is ``42_7``."""
+        return JobRecord(self, self._either(job, lambda path: self._wire.get(path)))
 
     def list(
         self,
@@ -194,22 +195,53 @@ class Jobs:
         q: str | None = None,
         label: str | None = None,
         sort: str | None = None,
+        array: int | str | None = None,
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
-        """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own."""
+        """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
         states = ",".join([state] if isinstance(state, str) else state) if state else None
         asked = {
             "state": states,
             "project": project,
             "user": user,
             "q": q,
+            "label": label,
             "sort": sort,
+            "array": None if array is None else str(array),
         }
         asked["limit"] = str(min(limit or 200, 500))
         for at, record in enumerate(pages(self._wire, "/jobs", asked)):
             if limit is not None and at >= limit:
                 return
             yield JobRecord(self, record)
+
+    def arrays(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        label: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobRecord]:
+        """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
+        states = ",".join([state] if isinstance(state, str) else state) if state else None
+        asked = {"state": states, "project": project, "user": user, "q": q, "label": label}
+        asked["limit"] = str(min(limit or 200, 500))
+        for record in islice(pages(self._wire, "/arrays", asked), limit):
+            yield JobRecord(self, record)
+
+    def elements(self, array: int | str) -> Iterator[dict[str, Any]]:
+        """Yield the elements of an array in short: index, parameters, state and the numbers that they reported."""
+        return pages(self._wire, f"/arrays/{quote(reference(array), safe='')}/elements", {"limit": 500})
+
+    def best(self, array: int | str, metric: str, goal: str = "min") -> dict[str, Any] | None:
+        """Return the element of an array with the smallest (or ``"max"``: largest) reported value of ``metric``."""
+        path = f"/arrays/{quote(reference(array), safe='')}"
+        found: dict[str, Any] | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
+        return found
 
     def enter(self, job: Ref, command: Sequence[str] = (), **ask: Any) -> Entry:
         """Run a command inside a running stage; without one, a shell. ``ask`` may have ``stage``, ``rank``, ``reason``,
@@ -376,11 +408,25 @@ class Jobs:
         return list(pages(self._wire, self._path(job) + "/checkpoints", {}))
 
     def _act(self, job: Ref, verb: str, reason: str) -> JobRecord:
-        answer = self._wire.post(f"{self._path(job)}/{verb}", {"reason": reason})
+        answer = self._either(job, lambda path: self._wire.post(f"{path}/{verb}", {"reason": reason}))
         return JobRecord(self, answer) if isinstance(answer, dict) and "state" in answer else self.get(job)
 
     def _path(self, job: Ref) -> str:
-        return "/jobs/" + quote(reference(job), safe="")
+        resource = "/arrays/" if isinstance(job, Mapping) and "counts" in job else "/jobs/"
+        return resource + quote(reference(job), safe="")
+
+    def _either(self, job: Ref, call: Callable[[str], Any]) -> Any:
+        """Call with the path of a job or, where there is none of this number, with that of an array."""
+        try:
+            return call(self._path(job))
+        except ApiProblem as problem:
+            number = reference(job)
+            if problem.status != 404 or isinstance(job, Mapping) or not number.isdigit():
+                raise
+            try:
+                return call(f"/arrays/{number}")
+            except ApiProblem as other:
+                raise (problem if other.status == 404 else other) from None
 
     def _body(self, spec: Spec) -> dict[str, Any]:
         body = spec.to_spec() if isinstance(spec, Job) else dict(spec)
@@ -398,7 +444,13 @@ class JobRecord(dict[str, Any]):
 
     @property
     def id(self) -> str:
-        return str(self["id"])
+        """Its id; an array has none but its number."""
+        return str(self.get("id") or self["number"])
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array of jobs, with its elements by state in ``counts``."""
+        return "counts" in self
 
     @property
     def number(self) -> int:

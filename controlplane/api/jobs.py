@@ -12,7 +12,14 @@ from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    PolymorphicProxySerializer,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
@@ -21,6 +28,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.api import bulk
+from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
 from controlplane.api.problem import Problem, RequestRefused
@@ -37,10 +45,10 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
+from controlplane.queries import arrays, job_rows, jobs
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
-from controlplane.queries import job_rows, jobs
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
 from controlplane.queries import values as reported
@@ -56,12 +64,15 @@ class JobSerializer(ReadModelSerializer):
         read = jobs.shown
 
 
-class AcceptedSerializer(serializers.ModelSerializer):
-    """One accepted job of a batch."""
+OF_A_FILE: list[Any] = [JobSerializer, ArraySerializer]
+SUBMITTED = PolymorphicProxySerializer("Submitted", OF_A_FILE, resource_type_field_name=None)
 
-    class Meta:
-        model = rows.Job
-        fields = read_only_fields = ["id", "number"]
+
+class AcceptedSerializer(serializers.Serializer):
+    """One accepted job of a batch, or an array, which has no id."""
+
+    id = serializers.UUIDField(allow_null=True)
+    number = serializers.IntegerField()
 
 
 class AcceptedBatchSerializer(serializers.Serializer):
@@ -202,7 +213,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_submit",
         request={"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR},
-        responses={201: JobSerializer, 200: OpenApiTypes.OBJECT},
+        responses={201: SUBMITTED, 200: OpenApiTypes.OBJECT},
         parameters=[
             OpenApiParameter(
                 "dry_run", str, enum=["validate", "placement"], description="Submit nothing; say what would be."
@@ -211,7 +222,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         examples=[OpenApiExample("One stage", HELLO, request_only=True, media_type="application/json")],
     )
     def create(self, request: Request) -> Response:
-        """Submits a job file, as JSON or YAML."""
+        """Submits a job file, as JSON or YAML; the answer is the job, or the array where the file has one."""
         dry_run, spec = request.query_params.get("dry_run", ""), cast("dict[str, Any]", request.data)
         check_bounds(spec)
         if dry_run == "validate":
@@ -222,9 +233,13 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             return Response(jobs.tried(spec, self.user))
         if dry_run:
             raise RequestRefused(400, "invalid", _("dry_run must be validate or placement"))
-        job = service.submit(spec, self.user)
-        response = self.shown(job, status=201)
-        response["Location"] = f"/api/v1/jobs/{job.number}"
+        (made,) = service.submit_many([spec], self.user)
+        if isinstance(made, rows.Array):
+            response = Response(arrays.shown([made])[0], status=201)
+            response["Location"] = f"/api/v1/arrays/{made.number}"
+            return response
+        response = self.shown(made, status=201)
+        response["Location"] = f"/api/v1/jobs/{made.number}"
         return response
 
     @extend_schema(
@@ -245,7 +260,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         for each in files:
             check_bounds(each)
         accepted = service.submit_many(files, self.user)
-        return Response({"results": [{"id": job.id, "number": job.number} for job in accepted]}, status=201)
+        results = [{"id": getattr(one, "id", None), "number": one.number} for one in accepted]
+        return Response({"results": results}, status=201)
 
     @extend_schema(
         operation_id="jobs_change",

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api import (
+    arrays,
     attempts,
     audit,
     bundles,
@@ -31,6 +32,7 @@ from controlplane.api import (
     projects,
     quotas,
     retention,
+    schemas,
     simulations,
     survivors,
     timeline,
@@ -67,6 +69,7 @@ class Sha256Converter:
 
 register_converter(Sha256Converter, "sha256")
 router = Router()
+router.register("arrays", arrays.ArrayViewSet, "arrays")
 router.register("attempts", attempts.AttemptViewSet, "attempts")
 router.register("audit", audit.AuditViewSet, "audit")
 router.register("bundles", bundles.BundleViewSet, "bundles")
@@ -97,6 +100,7 @@ router.register("whoami", whoami.WhoamiViewSet, "whoami")
 
 urlpatterns = [
     *router.urls,
+    path("schemas/job.json", schemas.JobSchemaViewSet.as_view({"get": "retrieve"}), name="job-schema"),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which has no OPTIONS.
     path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),

@@ -18,6 +18,7 @@ from controlplane.fleet import quarantine
 from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs, sealed
 from controlplane.jobs.adjust import weight
+from controlplane.jobs.array_file import as_text
 from controlplane.jobs.record import is_uuid
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON
@@ -52,6 +53,8 @@ SELECT n.generation, n.conditions->'aside',
            'storage', o.storage_path, 'pool', o.name, 'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind,
            'request', s.request, 'attempt_number', a.number,
            'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
+           'array', CASE WHEN j.array_id IS NOT NULL THEN (SELECT json_build_array(y.number, j.array_index, y.count,
+                                j.parameters) FROM jobs_array y WHERE y.number = j.array_id) END,
            'gang', (SELECT json_agg(json_build_array(m.name, m.address, m.hostname,
                            CASE WHEN (s.request->>'nodes')::int > 1 THEN (
                                SELECT json_agg(json_build_array(d.kind, d.vendor, d.index, d.attributes->>'device_ip')
@@ -142,6 +145,8 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         except sealed.Undeliverable as error:
             # Without a command, because an old agent that does not know ``refused`` must not run it either.
             argv, refused = [], error.why
+    if told["array"]:
+        env = {**env, **_of_array(*told["array"])}
     resume_from, resume_step = told["resume"] or ("", None)
     storage = PurePosixPath(told["storage"]) / str(told["job"]) if told["storage"] else None
     return PartSpec(
@@ -185,6 +190,12 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         # The same on all ranks without communication, and unlikely to collide with another gang's.
         master_port=29_500 + zlib.crc32(attempt.bytes) % 2_000,
     )
+
+
+def _of_array(number: int, index: int, count: int, parameters: dict[str, Any] | None) -> dict[str, str]:
+    """Return the variables of an element of an array."""
+    env = {"YARD_ARRAY_JOB": str(number), "YARD_ARRAY_INDEX": str(index), "YARD_ARRAY_COUNT": str(count)}
+    return env | {f"YARD_PARAM_{name.upper()}": as_text(value) for name, value in (parameters or {}).items()}
 
 
 def _gang(rows: list[tuple[str, str, str, list[Any] | None]]) -> list[GangMember]:

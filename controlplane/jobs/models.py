@@ -29,11 +29,36 @@ STATES = [(state, state) for state in State]
 CAUSES = [(cause, cause) for cause in Cause]
 
 
+class Array(models.Model):
+    """Many jobs from one job file, its elements.
+
+    Its number is one of the numbers of jobs. ``asked`` is ``array`` of the job file, which the files of its elements
+    leave out, and ``count`` the number of elements that were submitted. At most ``max_parallel`` elements run at once.
+    It has no state of its own: those of its elements are counted.
+    """
+
+    number = models.BigIntegerField(primary_key=True, editable=False)
+    name = models.CharField(max_length=100)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="arrays")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="arrays")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="arrays")
+    count = models.PositiveIntegerField()
+    max_parallel = models.PositiveIntegerField(null=True)
+    asked = WrittenField()
+    submitted_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.name}"
+
+
 class Job(models.Model):
     """What a user asked for: one or more stages.
 
     ``spec`` is the submitted job file in its original order, with values of secrets masked; ``number`` is unique in the
-    cluster.
+    cluster. An element of an array has its ``array`` and ``array_index``, and in a sweep its ``parameters``.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -49,6 +74,9 @@ class Job(models.Model):
     spec = WrittenField()
     labels = models.JSONField(default=dict)
     bundle = models.CharField(max_length=64, blank=True)
+    array = models.ForeignKey(Array, null=True, db_index=False, on_delete=models.PROTECT, related_name="jobs")
+    array_index = models.PositiveIntegerField(null=True)
+    parameters = WrittenField(null=True)
     submitted_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -60,7 +88,12 @@ class Job(models.Model):
 
     class Meta:
         ordering = ["-number"]
-        constraints = [models.CheckConstraint(condition=Q(state__in=list(State)), name="job_state_known")]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=list(State)), name="job_state_known"),
+            models.UniqueConstraint(
+                fields=["array", "array_index"], name="element_once", condition=Q(array__isnull=False)
+            ),
+        ]
         indexes = [
             models.Index(fields=["state", "-number"]),
             models.Index(fields=["project", "-number"]),
@@ -72,6 +105,8 @@ class Job(models.Model):
                 condition=Q(ended_at__isnull=False, events_gone=0),
             ),
             models.Index(fields=["bundle"], name="job_of_bundle", condition=~Q(bundle="")),
+            models.Index(fields=["array", "state"], name="job_of_array", condition=Q(array__isnull=False)),
+            models.Index(fields=["user", "name"], name="job_open_namesake", condition=~Q(state__in=sorted(FINAL))),
         ]
 
     def __str__(self) -> str:
@@ -92,6 +127,50 @@ class JobSecrets(Sealed):
 
     def context(self) -> str:
         return f"job {self.job_id}"
+
+
+class Dependency(models.Model):
+    """An earlier job or array, called ``name``, for whose end a job waits; of a singleton all earlier namesakes.
+
+    ``verdict`` is empty until the end of the other is known here: then the dependency is met, or it never will be.
+    """
+
+    class When(models.TextChoices):
+        AFTEROK = "afterok"
+        AFTERANY = "afterany"
+        AFTERNOTOK = "afternotok"
+        AFTERCORR = "aftercorr"
+        SINGLETON = "singleton"
+
+    class Verdict(models.TextChoices):
+        MET = "met"
+        NEVER = "never"
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies")
+    when = models.CharField(max_length=10, choices=When)
+    name = models.CharField(max_length=30, blank=True)
+    on_job = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="dependents")
+    on_array = models.ForeignKey(Array, null=True, on_delete=models.SET_NULL, related_name="dependents")
+    verdict = models.CharField(max_length=5, blank=True, choices=Verdict)
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        verbose_name_plural = "dependencies"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(when__in=["afterok", "afterany", "afternotok", "aftercorr", "singleton"]),
+                name="dependency_when_known",
+            ),
+            models.CheckConstraint(
+                condition=~Q(verdict="") | Q(when="singleton") | Q(on_job__isnull=False) | Q(on_array__isnull=False),
+                name="dependency_open_has_other",
+            ),
+        ]
+        indexes = [models.Index(fields=["id"], name="dependency_open", condition=Q(verdict=""))]
+
+    def __str__(self) -> str:
+        return f"{self.name or 'namesakes'} ({self.when})"
 
 
 class Stage(models.Model):

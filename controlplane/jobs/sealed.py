@@ -20,7 +20,7 @@ from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Secret
 from controlplane.accounts.service import TOUCH_EVERY
 from controlplane.jobs import masked
-from controlplane.jobs.models import Job, JobSecrets, Stage
+from controlplane.jobs.models import JobSecrets, Stage
 from scheduler.core.model.lifecycle import FINAL
 
 # The maximum length of the sentence that says why secrets could not be decrypted.
@@ -82,9 +82,9 @@ def _without(request: Mapping[str, Any], marked: frozenset[str], found: dict[str
     return {**request, "alternatives": closed, masked.SEALED: places}
 
 
-def row(job: Job, values: Sequence[str]) -> JobSecrets:
+def row(job_id: uuid.UUID, values: Sequence[str]) -> JobSecrets:
     """Return an unsaved row with these values of a job, encrypted. Raises ``KeyUnavailable``."""
-    kept = JobSecrets(job=job)
+    kept = JobSecrets(job_id=job_id)
     kept.put(msgspec.json.encode(list(values)))
     return kept
 

@@ -1,6 +1,6 @@
 """The only writer of job and stage states: submit, cancel, hold, release, place, stop; :func:`move` is below them.
 
-Every writer locks the jobs it touches first, in order of their ids, then their nodes, then changes stages, attempts,
+Every writer locks the jobs it touches first, in order of their ids, then arrays, nodes, and changes stages, attempts,
 parts and claims (and with them devices). So writers never deadlock, the state read under the lock is the state that is
 updated, and a job's events are numbered without gaps. The UPDATE still names the states it may leave: the table of
 ``lifecycle`` is the authority.
@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection, transaction
 from django.utils import timezone
@@ -27,9 +27,9 @@ from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, possible, saves, sealed
+from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed
 from controlplane.jobs import spec as jobfile
-from controlplane.jobs.models import Attempt, Bundle, Claim, Event, Job, JobSecrets, Part, Stage
+from controlplane.jobs.models import Array, Attempt, Bundle, Claim, Dependency, Event, Job, JobSecrets, Part, Stage
 from controlplane.jobs.section import FieldError
 from scheduler.core.model import partitions
 from scheduler.core.model.lifecycle import (
@@ -47,6 +47,11 @@ from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.types import Grant
 
 NOTHING = Told()
+# Fields of stages that follow from no change of a state.
+_UNREAD: Final = (
+    "request", "reasons", "funnel", "values", "expected", "announced", "first_promise", "lasts", "planned", "promise",
+    "progress",
+)  # fmt: skip
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
 
@@ -88,7 +93,7 @@ def note(notes: Sequence[Note], at: datetime) -> None:
                 params=fact.params,
             )
         )
-    Event.objects.bulk_create(rows)
+    insert(rows)
 
 
 _MOVE = """
@@ -172,8 +177,7 @@ def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime, moved: Iter
     for job_id in alone:
         by_job[job_id] = [known[job_id]]
     if others := [job for job in jobs if job.id not in alone]:
-        unread = ("request", "reasons", "funnel", "values")
-        for stage in Stage.objects.filter(job__in=others).order_by("index").defer(*unread):
+        for stage in Stage.objects.filter(job__in=others).order_by("index").defer(*_UNREAD):
             by_job[stage.job_id].append(stage)
     several = [job.id for job in jobs if len(by_job[job.id]) > 1]
     needs: dict[uuid.UUID, set[uuid.UUID]] = {}
@@ -242,12 +246,15 @@ def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
 
 
 def submit(spec: dict[str, Any], user: User, *, actor: str = "") -> Job:
-    """Submit one job. Raises ``spec.InvalidSpec`` with every fault of the file; nothing is written then."""
-    return submit_many([spec], user, actor=actor)[0]
+    """Submit one job, whose file names no array. Raises ``spec.InvalidSpec`` with every fault of the file; nothing is
+    written then."""
+    job = submit_many([spec], user, actor=actor)[0]
+    assert isinstance(job, Job), "submit_many takes arrays"
+    return job
 
 
-def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job]:
-    """Submit all of these jobs in one transaction, or none.
+def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job | Array]:
+    """Submit all of these jobs in one transaction, or none; return the job, or the array, of each file.
 
     Raises ``spec.InvalidSpec``, and ``KeyUnavailable`` if a secret cannot be encrypted.
     """
@@ -256,91 +263,196 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
     # Equal files were resolved once, and their secrets are separated once.
     distinct = {id(one): (spec, one) for spec, one in zip(specs, resolved, strict=True)}
     parted = {key: sealed.part(spec, [stage.request for stage in one.stages]) for key, (spec, one) in distinct.items()}
-    at, actor = timezone.now(), actor or user.get_username()
-    jobs: list[Job] = []
-    stages: list[Stage] = []
-    needs: list[Any] = []
-    kept: list[JobSecrets] = []
-    through = Stage.needs.through
+    submission = _Submission(user, actor or user.get_username(), timezone.now())
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT nextval('jobs_job_number') FROM generate_series(1, %s)", [len(resolved)])
-            numbers = [row[0] for row in cursor.fetchall()]
-        for job_spec, number in zip(resolved, numbers, strict=True):
-            state = State.HELD if job_spec.hold else State.PENDING
-            without = parted[id(job_spec)]
-            job = Job(
-                number=number,
-                name=job_spec.name,
-                project=job_spec.project,
-                user=user,
-                pool=job_spec.pool,
-                priority_class=job_spec.priority_class,
-                priority=job_spec.priority,
-                state=state,
-                spec=without.spec,
-                labels=job_spec.labels,
-                bundle=job_spec.bundle,
-                submitted_at=at,
-                event_seq=1,
-                events_gone=0,
-            )
-            jobs.append(job)
-            if without.values:
-                kept.append(sealed.row(job, without.values))
-            by_name = {}
-            for index, (each, request) in enumerate(zip(job_spec.stages, without.requests, strict=True)):
-                stage = by_name[each.name] = Stage(
-                    job=job,
-                    index=index,
-                    name=each.name,
-                    kind=each.kind,
-                    state=state,
-                    state_at=at,
-                    request=request,
-                    max_attempts=each.max_attempts,
-                    held_by=actor if job_spec.hold else "",
-                    begin_at=each.begin_at,
-                    eligible_at=None if each.needs else at,
-                )
-                stages.append(stage)
-            for each in job_spec.stages:
-                needs += [
-                    through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
-                ]
-        insert(jobs)
-        if not Bundle.use({job.bundle for job in jobs if job.bundle}):
-            gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
-            raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
-        insert(kept)
-        insert(stages)
-        insert(needs)
-        insert([_submitted(job, actor, at) for job in jobs])
-        _audit_submitted(jobs)
+        alone = any(wait.on is None for _spec, one in distinct.values() for wait in one.depends_on)
+        _lock_awaited(one for _spec, one in distinct.values())
+        numbers = iter(_numbers(sum(1 + len(one.array) if one.array else 1 for one in resolved), user, alone=alone))
+        made = [submission.add(one, parted[id(one)], numbers) for one in resolved]
+        submission.write()
+        _audit_submitted(made)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))
-    return jobs
+    return made
 
 
-def _audit_submitted(jobs: Sequence[Job]) -> None:
+# Submissions of a user with a singleton are alone, and others of that user come before or after them: what has a
+# lower number is seen when it is looked for what a singleton waits for.
+_SUBMITS: Final = 0x59415244
+_NUMBERS = """
+WITH submits AS MATERIALIZED (SELECT pg_advisory_xact_lock{shared}(%s, %s))
+SELECT nextval('jobs_job_number') FROM submits, generate_series(1, %s)
+"""
+
+
+def _numbers(count: int, user: User, *, alone: bool) -> list[int]:
+    """Return so many new numbers of jobs, ascending."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NUMBERS.format(shared="" if alone else "_shared"), [_SUBMITS, user.pk, count])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _lock_awaited(resolved: Iterable[jobfile.Resolved]) -> None:
+    """Keep the jobs and arrays on which these depend from being removed until the transaction ends."""
+    jobs: set[uuid.UUID] = set()
+    arrays: set[int] = set()
+    for one in resolved:
+        for awaited in one.depends_on:
+            if awaited.on is None:
+                continue
+            if awaited.on.job is not None:
+                jobs.add(awaited.on.job)
+            elif awaited.on.array is not None:
+                arrays.add(awaited.on.array)
+                jobs.update(awaited.on.elements.values())
+    with connection.cursor() as cursor:
+        for table, key, ids in (("jobs_job", "id", jobs), ("jobs_array", "number", arrays)):
+            if ids:
+                cursor.execute(f"SELECT 1 FROM {table} WHERE {key} = ANY(%s) ORDER BY {key} FOR KEY SHARE", [list(ids)])
+                if len(cursor.fetchall()) < len(ids):
+                    raise jobfile.InvalidSpec([depends_on.gone()])
+
+
+@dataclass(slots=True)
+class _Submission:
+    """The rows of the jobs of one submission, until they are written."""
+
+    user: User
+    actor: str
+    at: datetime
+    arrays: list[Array] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    kept: list[JobSecrets] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    needs: list[Any] = field(default_factory=list)
+    waits: list[Dependency] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    # Elements of arrays that are copied from the first.
+    copies: list[tuple[Job, list[elements.Element]]] = field(default_factory=list)
+
+    def add(self, one: jobfile.Resolved, without: sealed.Parted, numbers: Iterator[int]) -> Job | Array:
+        """Add the rows of one file; return its job or its array."""
+        plan = one.array
+        if plan is None:
+            return self._add_job(one, without, next(numbers))
+        array = Array(
+            number=next(numbers),
+            name=one.name,
+            project=one.project,
+            user=self.user,
+            pool=one.pool,
+            count=len(plan),
+            max_parallel=plan.max_parallel,
+            asked=dict(plan.asked),
+            submitted_at=self.at,
+        )
+        self.arrays.append(array)
+        points: list[dict[str, Any] | None] = [*map(dict, plan.parameters)] or [None] * len(plan)
+        places = zip(plan.indexes, points, strict=True)
+        index, point = next(places)
+        first = self._add_job(one, without, next(numbers), array=array, array_index=index, parameters=point)
+        others = [elements.Element(next(numbers), one.name, index, point) for index, point in places]
+        for other in others:
+            self._add_own(other.id, other.index, one, without)
+        self.copies.append((first, others))
+        return array
+
+    def _add_job(self, one: jobfile.Resolved, without: sealed.Parted, number: int, **of_array: Any) -> Job:
+        state = State.HELD if one.hold else State.PENDING
+        job = Job(
+            number=number,
+            name=one.name,
+            project=one.project,
+            user=self.user,
+            pool=one.pool,
+            priority_class=one.priority_class,
+            priority=one.priority,
+            state=state,
+            spec={key: value for key, value in without.spec.items() if key != "array"},
+            labels=one.labels,
+            bundle=one.bundle,
+            submitted_at=self.at,
+            event_seq=1,
+            events_gone=0,
+            **of_array,
+        )
+        self.jobs.append(job)
+        self._add_own(job.id, job.array_index, one, without)
+        self.events.append(elements.submitted(job, self.actor, self.at))
+        by_name = {}
+        for index, (each, request) in enumerate(zip(one.stages, without.requests, strict=True)):
+            by_name[each.name] = Stage(
+                job=job,
+                index=index,
+                name=each.name,
+                kind=each.kind,
+                state=state,
+                state_at=self.at,
+                request=request,
+                max_attempts=each.max_attempts,
+                held_by=self.actor if one.hold else "",
+                begin_at=each.begin_at,
+                eligible_at=None if each.needs or one.depends_on else self.at,
+            )
+        self.stages += by_name.values()
+        through = Stage.needs.through
+        for each in one.stages:
+            self.needs += [
+                through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
+            ]
+        return job
+
+    def _add_own(self, job: uuid.UUID, index: int | None, one: jobfile.Resolved, without: sealed.Parted) -> None:
+        """Add the rows of a job that each element of an array has by itself."""
+        if without.values:
+            self.kept.append(sealed.row(job, without.values))
+        for awaited in one.depends_on:
+            of = awaited.of(index)
+            self.waits.append(
+                Dependency(
+                    job_id=job,
+                    when=awaited.when,
+                    name=awaited.name(index),
+                    on_job_id=of,
+                    on_array_id=awaited.on.array if awaited.on and of is None else None,
+                )
+            )
+
+    def write(self) -> None:
+        """Insert all rows."""
+        insert(self.arrays)
+        insert(self.jobs)
+        if not Bundle.use({job.bundle for job in self.jobs if job.bundle}):
+            gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
+            raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
+        insert(self.stages)
+        insert(self.needs)
+        insert(self.events)
+        for first, others in self.copies:
+            elements.insert_like(first, others, self.actor)
+        insert(self.kept)
+        insert(self.waits)
+
+
+def _audit_submitted(made: Sequence[Job | Array]) -> None:
     """Write one audit entry, also for many jobs, whose numbers are consecutive."""
-    first, last = jobs[0], jobs[-1]
-    told = {"project": first.project.name, "pool": first.pool.name, "priority": first.priority, "state": first.state}
-    if len(jobs) == 1:
-        audit.record("job.submit", ("job", first.number, f"#{first.number}"), after=told)
-    else:
-        told |= {"jobs": len(jobs), "projects": sorted({job.project.name for job in jobs})}
+    first, last = made[0], made[-1]
+    told: dict[str, Any] = {"project": first.project.name, "pool": first.pool.name}
+    if isinstance(first, Job):
+        told |= {"priority": first.priority, "state": first.state}
+    if len(made) > 1:
+        told |= {"jobs": len(made), "projects": sorted({one.project.name for one in made})}
         audit.record("job.submit", ("job", first.number, f"#{first.number} to #{last.number}"), after=told)
+    elif isinstance(first, Array):
+        told |= {"count": first.count, "max_parallel": first.max_parallel}
+        audit.record("array.submit", ("array", first.number, f"#{first.number}"), after=told)
+    else:
+        audit.record("job.submit", ("job", first.number, f"#{first.number}"), after=told)
 
 
 def _audit_changed(action: str, before: str, job: Job, reason: str) -> None:
     was, now = {"state": before}, {"state": job.state}
     audit.record(action, ("job", job.number, f"#{job.number}"), before=was, after=now, reason=reason)
-
-
-def _submitted(job: Job, actor: str, at: datetime) -> Event:
-    what = told(clause("Submitted", job=str(job), actor=actor))
-    return Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=what.text, said=what.said)
 
 
 def _done(code: str, job: Job, actor: str, reason: str | Told) -> Told:
@@ -350,25 +462,35 @@ def _done(code: str, job: Job, actor: str, reason: str | Told) -> Told:
 
 def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
     """Cancel a job for good. Waiting stages end at once, active ones within their grace period. Idempotent."""
-    at = timezone.now()
-    why = reason if isinstance(reason, Told) else Told(reason)
     with transaction.atomic():
         locked = lock([job.id])[job.id]
-        stages = list(locked.stages.all())
-        waiting = [stage for stage in stages if State(stage.state) in WAITING]
-        for stage in waiting:
-            stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, why.text, why.said
-        active = [stage for stage in stages if State(stage.state) in ACTIVE]
-        notes: list[Note] = []
-        if waiting or active:
-            notes = [Note(locked, "cancel", _done("CancelledBy", locked, actor, reason), actor)]
         before = locked.state
-        move(waiting, What.CANCEL)
-        notes += stop([locked], active, Cause.CANCELLED, at)
-        settle([locked], notes, at)
-        _audit_changed("job.cancel", before, locked, why.text)
-        _announce(locked)
+        _cancel([locked], actor, reason)
+        _audit_changed("job.cancel", before, locked, reason.text if isinstance(reason, Told) else reason)
     return locked
+
+
+def cancel_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str = "") -> None:
+    """Cancel these jobs in one transaction; those that have ended stay as they are. The caller writes the audit
+    entry."""
+    with transaction.atomic():
+        _cancel(list(lock(job_ids).values()), actor, reason)
+
+
+def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> None:
+    at = timezone.now()
+    why = reason if isinstance(reason, Told) else Told(reason)
+    stages = list(Stage.objects.filter(job__in=jobs).order_by("job", "index").defer(*_UNREAD))
+    waiting = [stage for stage in stages if State(stage.state) in WAITING]
+    for stage in waiting:
+        stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, why.text, why.said
+    active = [stage for stage in stages if State(stage.state) in ACTIVE]
+    open_ = {stage.job_id for stage in (*waiting, *active)}
+    notes = [Note(job, "cancel", _done("CancelledBy", job, actor, reason), actor) for job in jobs if job.id in open_]
+    move(waiting, What.CANCEL)
+    notes += stop(jobs, active, Cause.CANCELLED, at)
+    settle(jobs, notes, at, stages)
+    _announce(jobs)
 
 
 def requeue(job: Job, actor: str, reason: str = "") -> Job:
@@ -387,7 +509,7 @@ def requeue(job: Job, actor: str, reason: str = "") -> Job:
         notes += stop([locked], active, Cause.REQUEUED, at, note=Told(reason))
         settle([locked], notes, at)
         _audit_changed("job.requeue", before, locked, reason)
-        _announce(locked)
+        _announce([locked])
     return locked
 
 
@@ -402,21 +524,36 @@ def release(job: Job, actor: str, reason: str = "") -> Job:
 
 
 def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
-    at = timezone.now()
     with transaction.atomic():
         locked = lock([job.id])[job.id]
-        stages = [stage for stage in locked.stages.all() if State(stage.state) in sources(what)]
-        if not stages:
-            raise IllegalTransition(State(locked.state), what)
-        for stage in stages:
-            stage.held_by = actor if what == What.HOLD else ""
         before = locked.state
-        move(stages, what)
-        done = _done("HeldBy" if what == What.HOLD else "ReleasedBy", locked, actor, reason)
-        settle([locked], [Note(locked, what, done, actor)], at)
+        if not _apply_to([locked], actor, reason, what):
+            raise IllegalTransition(State(locked.state), what)
         _audit_changed(f"job.{what}", before, locked, reason)
-        _announce(locked)
     return locked
+
+
+def hold_or_release_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str, what: What) -> int:
+    """Hold or release those of these jobs that can be, in one transaction; return how many. The caller writes the audit
+    entry."""
+    with transaction.atomic():
+        return _apply_to(list(lock(job_ids).values()), actor, reason, what)
+
+
+def _apply_to(jobs: Sequence[Job], actor: str, reason: str, what: What) -> int:
+    at = timezone.now()
+    found = Stage.objects.filter(job__in=jobs, state__in=sources(what)).order_by("job", "index")
+    stages = list(found.defer(*_UNREAD))
+    for stage in stages:
+        stage.held_by = actor if what == What.HOLD else ""
+    move(stages, what)
+    moved = {stage.job_id for stage in stages}
+    touched = [job for job in jobs if job.id in moved]
+    code = "HeldBy" if what == What.HOLD else "ReleasedBy"
+    settle(touched, [Note(job, what, _done(code, job, actor, reason), actor) for job in touched], at, stages)
+    if touched:
+        _announce(touched)
+    return len(touched)
 
 
 def stop(
@@ -596,7 +733,7 @@ def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[No
     return notes
 
 
-def _announce(job: Job) -> None:
-    number = job.number
+def _announce(jobs: Sequence[Job]) -> None:
+    keys = ["jobs", *(f"job:{job.number}" for job in jobs[:50]), "fleet"]
     transaction.on_commit(changes.wake)
-    transaction.on_commit(lambda: changes.announce("jobs", f"job:{number}", "fleet"))
+    transaction.on_commit(lambda: changes.announce(*keys))

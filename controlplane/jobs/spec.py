@@ -23,8 +23,10 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import demand, flow, masked
+from controlplane.jobs import array_file, demand, depends_on, flow, masked
+from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
+from controlplane.jobs.depends_on import Awaited
 from controlplane.jobs.section import FieldError, Section
 from controlplane.jobs.values import (
     Unacceptable,
@@ -50,18 +52,23 @@ STAGE_DEFAULTS: Final = (
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
+    "array", "depends_on",
     *STAGE_DEFAULTS,
 )  # fmt: skip
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "setup", "venv", "shm", "depends_on", "array", "mounts",
+    "setup", "venv", "shm", "mounts",
     "utilization_policy", "notify", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 MAX_STAGES: Final = 256
 MAX_NODES: Final = 1024
+# The stages, dependencies and characters of all elements of an array together.
+MOST_STAGES_IN_ALL: Final = 20_000
+MOST_WAITS_IN_ALL: Final = 50_000
+LARGEST_ARRAY: Final = 128 * 2**20
 MOST_AVOIDED: Final = 256
 MAX_GRACE_S: Final = 900.0
 YEAR_S: Final = 366 * 86_400.0
@@ -106,6 +113,7 @@ class SubmitRules:
     default_class: str = "medium"
     may_number: bool = False
     may_use_staff_classes: Callable[[Project], bool] = lambda project: False
+    earlier: depends_on.Finder = lambda name: None
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
     secrets: Callable[[Project], Collection[str]] = lambda project: ()
@@ -129,7 +137,8 @@ class ResolvedStage:
 class Resolved:
     """One job in the form in which it is stored.
 
-    ``warnings`` are pointers and sentences about keys that have no effect.
+    ``size`` is that of all elements of an array, 0 for a job. ``warnings`` are pointers and sentences about keys that
+    have no effect.
     """
 
     name: str
@@ -141,6 +150,9 @@ class Resolved:
     bundle: str
     hold: bool
     stages: tuple[ResolvedStage, ...]
+    array: ArrayPlan | None = None
+    depends_on: tuple[Awaited, ...] = ()
+    size: int = 0
     warnings: tuple[tuple[str, str], ...] = ()
 
     def plain(self) -> dict[str, Any]:
@@ -153,6 +165,8 @@ class Resolved:
             "labels": self.labels,
             "bundle": self.bundle or None,
             "hold": self.hold,
+            "array": self.array.plain() if self.array else None,
+            "depends_on": [{"job": each.on.name if each.on else None, "when": each.when} for each in self.depends_on],
             "stages": [
                 {
                     "name": stage.name,
@@ -191,6 +205,7 @@ def rules_for(user: User) -> SubmitRules:
         may_number=any_priority,
         may_use=pool_access.usable_by(user),
         may_use_staff_classes=lambda project: any_priority or project.id in led(),
+        earlier=depends_on.finder(user),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
@@ -222,6 +237,12 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
             faults += [FieldError(prefix + fault.pointer, fault.detail, fault.code) for fault in one]
             if len(faults) >= 100:
                 break
+    count = sum(len(one.array) if one.array else 1 for one in found)
+    if any(one.array for one in found) and (
+        count > array_file.MOST_ELEMENTS or sum(one.size for one in found) > LARGEST_ARRAY
+    ):
+        detail = _("the files of one request may have at most {most:,} elements in all, and less if they are long")
+        faults.append(FieldError("/jobs", detail.format(most=array_file.MOST_ELEMENTS), "too_many"))
     if faults:
         raise InvalidSpec(faults)
     return found
@@ -246,6 +267,9 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     resolved_name = job.read("name", _JOB_NAME, first)
     labels = _labels(job)
     hold = job.read("hold", flag, False)
+    array = array_file.array(job)
+    waits = depends_on.depends_on(job, rules.earlier, array.indexes if array else None)
+    size = _check_size(job, spec, array, waits, stages)
     if faults or project is None or pool is None:
         # A fault in a key of the job that several stages inherit is reported once.
         raise InvalidSpec(list(dict.fromkeys(faults)))
@@ -258,7 +282,43 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         )
         for at in _pointers(spec, "checkpoint", "framework")
     ]
-    return Resolved(resolved_name, project, pool, name, value, labels, bundle, hold, tuple(stages), tuple(warnings))
+    return Resolved(
+        name=resolved_name,
+        project=project,
+        pool=pool,
+        priority_class=name,
+        priority=value,
+        labels=labels,
+        bundle=bundle,
+        hold=hold,
+        stages=tuple(stages),
+        array=array,
+        depends_on=tuple(waits),
+        size=size,
+        warnings=tuple(warnings),
+    )
+
+
+def _check_size(
+    job: Section,
+    spec: Mapping[str, Any],
+    array: ArrayPlan | None,
+    waits: Sequence[Awaited],
+    stages: Sequence[ResolvedStage],
+) -> int:
+    """Return the size of all elements; refuse an array that would be too many or too large rows."""
+    if array is None or job.refusals:
+        return 0
+    for key, each, most in (("stages", len(stages), MOST_STAGES_IN_ALL), ("depends_on", len(waits), MOST_WAITS_IN_ALL)):
+        if each * len(array) > most:
+            detail = _("an array may have {most:,} {key} in all, not {n} for each of {count:,} elements")
+            job.refuse(key, detail.format(most=most, key=key, n=each, count=len(array)), "too_many")
+    own = {key: value for key, value in spec.items() if key != "array"}
+    size = len(json.dumps([own, *(stage.request for stage in stages)], default=str))
+    if size * len(array) > LARGEST_ARRAY:
+        detail = _("a file of this size may have {most:,} elements, not {count:,}; put scripts into a bundle (workdir)")
+        job.refuse("array", detail.format(most=LARGEST_ARRAY // size, count=len(array)), "too_large")
+    return size * len(array)
 
 
 def _pointers(spec: Mapping[str, Any], key: str, inner: str) -> list[str]:

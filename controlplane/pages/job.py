@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -22,9 +23,9 @@ from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import arrays, jobs
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
-from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, cursor_of, redacted
@@ -135,7 +136,10 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
 
 @login_required
 def show(request: HttpRequest, number: int) -> HttpResponse:
-    user, row = reader(request), _row(request, number)
+    user = reader(request)
+    if arrays.visible(user).filter(number=number).exists():
+        return redirect("array", number=number)
+    row = _row(request, number)
     answer = jobs.one(user, row)
     job: dict[str, Any] = answer.body
     attempts = redacted(user, tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -10,12 +11,15 @@ from django.utils.translation import gettext as _
 
 from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
 from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import arrays as array_rows
 from controlplane.queries import jobs as job_rows
 from controlplane.queries import projects
 from controlplane.queries.reading import cursor_of
 
-FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
+FILTERS = ("state", "project", "pool", "user", "q", "array", "sort", "cursor")
 PER_PAGE = 50
+# The newest arrays stand above the first page of jobs.
+MOST_ARRAYS = 10
 
 
 def _views() -> list[dict[str, str]]:
@@ -29,10 +33,21 @@ def _views() -> list[dict[str, str]]:
     ]
 
 
+def _array(one: dict[str, Any]) -> dict[str, Any]:
+    """An array with its elements by state, in the order of states, and the share of those that have completed."""
+    counts = one["counts"]
+    states = [(state, counts[state]) for state in (*ACTIVE, "PENDING", "HELD", *FINAL) if state in counts]
+    return {**one, "states": states, "share": counts.get("COMPLETED", 0) / max(1, sum(counts.values()))}
+
+
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    answer = job_rows.page(reader(request), {**asked, "limit": str(PER_PAGE)})
+    # An array is one line; its elements are listed where they are asked for.
+    answer = job_rows.page(reader(request), {"array": "none", **asked, "limit": str(PER_PAGE)})
+    of_arrays = {key: value for key, value in asked.items() if key in {"state", "project", "pool", "user", "q"}}
+    is_first = not {"cursor", "array"} & asked.keys()
+    arrays = array_rows.page(reader(request), {**of_arrays, "limit": str(MOST_ARRAYS)}) if is_first else None
     jobs = answer.body["results"]
     for job in jobs:
         job["doing"] = doing(job)
@@ -43,6 +58,7 @@ def show(request: HttpRequest) -> HttpResponse:
         "jobs.html",
         {
             "jobs": jobs,
+            "arrays": [_array(one) for one in arrays.body["results"]] if arrays else [],
             "asked": asked,
             "filters": filters,
             "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
@@ -53,7 +69,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "simulated": any(job.get("simulated") for job in jobs),
         },
         place="jobs",
-        topics=[answer],
+        topics=[answer, *([arrays] if arrays else [])],
         every_s=3,
         crumbs=[(title_of("jobs"), "")],
     )

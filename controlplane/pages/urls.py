@@ -15,6 +15,7 @@ from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
     address,
+    array,
     audit,
     consolidation,
     decisions,
@@ -43,6 +44,8 @@ urlpatterns = [
     path("jobs", jobs.show, name="jobs"),
     path("jobs/new", submit.show, name="submit"),
     path("jobs/<int:number>", job.show, name="job"),
+    path("jobs/<int:number>_<int:index>", array.element, name="element"),
+    path("arrays/<int:number>", array.show, name="array"),
     path("jobs/<int:number>/log", job.log, name="job-log"),
     path("jobs/<int:number>/otherwise", otherwise.show, name="job-otherwise"),
     path("jobs/new/parse", submit.parse, name="submit-parse"),

@@ -178,8 +178,25 @@ class Stage(msgspec.Struct, frozen=True):
     checkpoint_every_why_said: list[Clause]
 
 
+class ArrayPlace(msgspec.Struct, frozen=True):
+    """The array of which a job is an element, by its number, and the element's index."""
+
+    number: int
+    index: int
+
+
+class JobDependency(msgspec.Struct, frozen=True):
+    """An earlier job or array for whose end a job waits, by its number; of a singleton, whose ``job`` is empty, all
+    earlier jobs of the same user and name. ``verdict`` is empty until it is decided, then *met* or *never*."""
+
+    job: str
+    when: str
+    verdict: str
+
+
 class Job(msgspec.Struct, frozen=True):
-    """A job with its stages and its result."""
+    """A job with its stages and its result. ``array`` is null unless it is an element of one, and ``parameters`` are
+    those of a sweep."""
 
     id: uuid.UUID
     number: int
@@ -198,6 +215,9 @@ class Job(msgspec.Struct, frozen=True):
     reason: WaitReason | None
     labels: dict[str, str]
     bundle: str
+    array: ArrayPlace | None
+    parameters: dict[str, Any]
+    depends_on: list[JobDependency]
     stages: list[Stage]
 
 
@@ -224,8 +244,12 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
     for stage in rows.Stage.objects.filter(job__in=[job.id for job in jobs]).order_by("index"):
         stages[stage.job_id].append(stage)
     related = _related([stage for each in stages.values() for stage in each])
+    waits: dict[uuid.UUID, list[JobDependency]] = defaultdict(list)
+    for one in rows.Dependency.objects.filter(job__in=[job.id for job in jobs]):
+        waits[one.job_id].append(JobDependency(one.name, one.when, one.verdict))
     return [
-        _job(job, [_stage(stage, stages[job.id], related, job.pool.name) for stage in stages[job.id]]) for job in jobs
+        _job(job, [_stage(stage, stages[job.id], related, job.pool.name) for stage in stages[job.id]], waits[job.id])
+        for job in jobs
     ]
 
 
@@ -258,7 +282,7 @@ def planned_devices(ids: Iterable[str]) -> dict[str, PlannedDevice]:
     return {str(row[0]): PlannedDevice(*row[1:]) for row in chosen}
 
 
-def _job(job: rows.Job, stages: list[Stage]) -> Job:
+def _job(job: rows.Job, stages: list[Stage], waits: list[JobDependency]) -> Job:
     return Job(
         id=job.id,
         number=job.number,
@@ -277,6 +301,9 @@ def _job(job: rows.Job, stages: list[Stage]) -> Job:
         reason=next((stage.reason for stage in stages if stage.state in WAITING and stage.reason), None),
         labels=job.labels,
         bundle=job.bundle,
+        array=ArrayPlace(job.array_id, job.array_index or 0) if job.array_id is not None else None,
+        parameters=job.parameters or {},
+        depends_on=waits,
         stages=stages,
     )
 

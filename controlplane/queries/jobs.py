@@ -74,8 +74,11 @@ def visible(user: User) -> QuerySet[rows.Job]:
 
 
 def found(user: User, name: str) -> rows.Job:
-    """The job with this id or number, if this user may see it; raises 404 otherwise."""
+    """The job with this id or number, or the element of an array as ``42_7``, if this user may see it; raises 404
+    otherwise."""
     query = Q(number=int(name)) if re.fullmatch(r"[0-9]{1,18}", name) else None
+    if element := re.fullmatch(r"([0-9]{1,18})_([0-9]{1,9})", name):
+        query = Q(array=int(element[1]), array_index=int(element[2]))
     try:
         query = query or Q(id=uuid.UUID(name))
     except ValueError:
@@ -108,15 +111,25 @@ class JobFilter(UserFilterSet):
     project = django_filters.CharFilter("project__name", help_text="Name of a project.")
     pool = django_filters.CharFilter("pool__name", help_text="Name of a pool.")
     user = django_filters.CharFilter(method="of_user", help_text="Name of a user, or me.")
+    array = django_filters.CharFilter(
+        method="of_array", help_text="Number of an array, or none: no elements of arrays."
+    )
     q = django_filters.CharFilter(method="like", help_text="A job's number, or a part of its name.")
     label = django_filters.CharFilter(method="with_label", help_text="name or name=value.")
     sort = django_filters.CharFilter(method="in_order", help_text="-submitted_at (newest first) or submitted_at.")
 
     def in_states(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
-        return jobs.filter(state__in=_states(value))
+        return jobs.filter(state__in=states_named(value))
 
     def of_user(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
         return jobs.filter(user=self.user) if value == "me" else jobs.filter(user__username=value)
+
+    def of_array(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        if value == "none":
+            return jobs.filter(array=None)
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise Unanswerable(_("array must be the number of an array, or none"))
+        return jobs.filter(array=int(value))
 
     def like(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
         word = value.strip().lstrip("#")
@@ -125,8 +138,7 @@ class JobFilter(UserFilterSet):
         return jobs.filter(name__icontains=word)
 
     def with_label(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
-        label, equals, text = value.partition("=")
-        return jobs.filter(labels__contains={label: text}) if equals else jobs.filter(labels__has_key=label)
+        return jobs.filter(labelled(value))
 
     def in_order(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
         return jobs  # pages are made in the order of ``order_of``
@@ -147,7 +159,9 @@ def spec(job: rows.Job) -> SubmittedSpec:
     """The file of this job and the demand of its stages; values of secrets are masked."""
     stages = job.stages.order_by("index").values_list("name", "request")
     resolved = [ResolvedDemand(name, masked.shown(request)) for name, request in stages]
-    return SubmittedSpec(job.number, masked.shown(job.spec), resolved)
+    # Of an array the elements' files leave out what all have in common.
+    whole = {**job.spec, "array": job.array.asked} if job.array else job.spec
+    return SubmittedSpec(job.number, masked.shown(whole), resolved)
 
 
 def why(row: rows.Job) -> JobWhy:
@@ -185,7 +199,14 @@ def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
     return found
 
 
-def _states(words: str) -> set[str]:
+def labelled(value: str) -> Q:
+    """The condition under which a job has the label ``name``, or ``name=value``."""
+    label, equals, text = value.partition("=")
+    return Q(labels__contains={label: text}) if equals else Q(labels__has_key=label)
+
+
+def states_named(words: str) -> set[str]:
+    """The states that a filter names; raises :class:`Unanswerable` for an unknown one."""
     groups: dict[str, set[str]] = {
         "WAITING": set(WAITING),
         "ENDED": set(FINAL),

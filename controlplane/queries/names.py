@@ -17,7 +17,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.clauses import HIDDEN, HIDDEN_SEVERAL
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Array, Job
 
 _NUMBER: Final = re.compile(rb"#([0-9]{1,18})(/?)")
 _STAGE: Final = re.compile(r"#([0-9]{1,18})(?:[ /][A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){0,62})?")
@@ -40,9 +40,14 @@ def hidden(content: bytes, user: Any) -> set[int]:
     if not named or not isinstance(user, User) or permissions.may(user, Permit.SEE_JOBS):
         return set()
     jobs = Job.objects.filter(number__in={number for number, _ in named})
-    visible = jobs.filter(permissions.visible_jobs(user)).values_list("number", flat=True)
+    arrays = Array.objects.filter(number__in={number for number, _ in named})
+    seen = permissions.visible_jobs(user)
+    numbers, visible = (
+        {number for some in both for number in some.values_list("number", flat=True)}
+        for both in ((jobs, arrays), (jobs.filter(seen), arrays.filter(seen)))
+    )
     of_stages = {number for number, is_stage in named if is_stage}
-    return of_stages.union(jobs.values_list("number", flat=True)).difference(visible)
+    return of_stages.union(numbers).difference(visible)
 
 
 def is_hidden(name: Any, hidden: Container[int]) -> bool:

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts.models import AuditEntry, IdempotencyKey, Project
 from controlplane.accounts.service import KEY_LIFE
 from controlplane.jobs import logs
-from controlplane.jobs.models import Bundle, Decision, Job, Part, PartLog
+from controlplane.jobs.models import Array, Bundle, Decision, Dependency, Job, Part, PartLog
 from controlplane.retention.models import Removal
 from controlplane.simulations.models import OPEN, Simulation
 from scheduler.core.model.lifecycle import FINAL
@@ -67,12 +67,19 @@ def _remove_logs(ids: Sequence[Any]) -> None:
 
 def _ended_jobs(project: Project | None) -> QuerySet[Job]:
     ended = Job.objects.filter(project=project, state__in=sorted(FINAL), ended_at__isnull=False)
+    # How it ended is still to be seen by those that depend on it.
+    awaited = Dependency.objects.filter(verdict="")
+    ended = ended.exclude(Exists(awaited.filter(on_job=OuterRef("pk"))))
+    ended = ended.exclude(Exists(awaited.filter(on_array=OuterRef("array"))))
     return ended.annotate(age=F("ended_at"), size=Value(0)).order_by("ended_at")
 
 
 def _remove_jobs(ids: Sequence[Any]) -> None:
     logs.unlink(list(Part.objects.filter(attempt__stage__job__in=ids, log__gone_at=None).values_list("id", flat=True)))
-    Job.objects.filter(pk__in=ids).delete()
+    rows = Job.objects.filter(pk__in=ids)
+    arrays = set(rows.exclude(array=None).values_list("array", flat=True))
+    rows.delete()
+    Array.objects.filter(~Exists(Job.objects.filter(array=OuterRef("number"))), number__in=arrays).delete()
 
 
 def _jobs_with_events(project: Project | None) -> QuerySet[Any]:

@@ -14,7 +14,7 @@ from django.db.models import F
 
 from controlplane import changes
 from controlplane.clauses import Told, clause, of_engine, of_error, told
-from controlplane.jobs import demand, service
+from controlplane.jobs import arrays, demand, service
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
 from scheduler.core.model.lifecycle import StageEvent as What
@@ -77,6 +77,7 @@ def _apply(
     victims = {run.id: run for run in snapshot.running}
     touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
     jobs = service.lock(uuid.UUID(job) for job in touched)
+    full = arrays.full(jobs[uuid.UUID(stages[start.stage].job)] for start in plan.starts)
     service.touch_nodes(
         uuid.UUID(node)
         for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.stops]
@@ -91,7 +92,9 @@ def _apply(
     placings = []
     for start in plan.starts:
         row = rows.get(start.stage)
-        if row is not None and start.stage not in barred and _is_as_planned(stages[start.stage], row):
+        if row is None or start.stage in barred or row.job_id in full:
+            continue
+        if _is_as_planned(stages[start.stage], row):
             with _savepoint(_named(stages[start.stage]), faults, carefully=carefully):
                 placings.append(_placing(start, stages[start.stage], row, devices, snapshot.speeds))
     notes: list[service.Note] = []

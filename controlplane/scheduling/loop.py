@@ -17,6 +17,7 @@ from django.db import DatabaseError, OperationalError, connection
 from controlplane import changes
 from controlplane.clauses import clause, of_error, told
 from controlplane.fleet import alarms
+from controlplane.jobs import dependencies
 from controlplane.scheduling.alarms import CycleAlarms
 from controlplane.scheduling.recorder import recorder
 from controlplane.scheduling.store import LiveStore, clock
@@ -83,6 +84,7 @@ def cycle() -> None:
                 return
             began, _last_at, _began_at = time.perf_counter(), clock(), time.monotonic()
             try:
+                dependencies.settle()
                 done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:
                 raise  # it is unreachable or busy, which is reported elsewhere

@@ -15,12 +15,13 @@ from controlplane.clauses import Told, clause, of_error, told
 from controlplane.fleet.world import parsed
 from controlplane.jobs import demand
 from controlplane.scheduling import data_locality
+from controlplane.scheduling.element_limits import ElementLimits
 from controlplane.scheduling.history import History
 from controlplane.scheduling.pool_refusals import IS_REFUSED
 from controlplane.scheduling.scaling import Scaling
 from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
-from scheduler.core.model.types import SCALING, Promise, Stage
+from scheduler.core.model.types import SCALING, Promise, Reason, Stage
 
 # After new history arrives, each cycle refreshes at least this many predictions, and takes at most this long.
 FORESEE: Final = 20
@@ -38,9 +39,10 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
            WHERE NOT EXISTS (SELECT 1 FROM access_secret x WHERE x.project_id = j.project_id AND x.name = w->>'name'))
        END,
        {IS_REFUSED},
-       s.attempt_count, s.request
+       y.number, y.max_parallel, s.attempt_count, s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
+     LEFT JOIN jobs_array y ON y.number = j.array_id
 WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
 """
 _UNMET = """
@@ -48,6 +50,14 @@ SELECT n.from_stage_id, n.to_stage_id::text, t.state
 FROM jobs_stage_needs n JOIN jobs_stage t ON t.id = n.to_stage_id
 WHERE n.from_stage_id = ANY(%s) AND t.state <> 'COMPLETED'
 """
+_AWAITED = """
+SELECT s.id, d.name, d.when, u.username, j.name
+FROM jobs_stage s JOIN jobs_dependency d ON d.job_id = s.job_id AND d.verdict = ''
+     JOIN jobs_job j ON j.id = s.job_id JOIN access_user u ON u.id = j.user_id
+WHERE s.id = ANY(%s) ORDER BY d.id
+"""
+# So many jobs on which another depends are named in its reason.
+_NAMED: Final = 5
 _FOLLOWERS = "SELECT DISTINCT from_stage_id FROM jobs_stage_needs WHERE to_stage_id = ANY(%s)"
 
 
@@ -72,6 +82,9 @@ class PendingStages:
         self._dependent: set[uuid.UUID] = set()
         self._unmet: dict[uuid.UUID, tuple[tuple[str, ...], str | None]] = {}
         self._bound: dict[uuid.UUID, tuple[str, ...]] = {}
+        # Why the jobs of stages may not start yet: what they depend on.
+        self._awaited: dict[uuid.UUID, Reason] = {}
+        self._elements = ElementLimits()
         # Stages whose prediction is older than the newest history.
         self._outdated: OrderedDict[uuid.UUID, None] = OrderedDict()
         # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
@@ -110,10 +123,11 @@ class PendingStages:
         if stale:
             self._look(cursor, now, stale)
         self._see_needs(cursor, affected)
+        full = self._elements.changed(cursor, now, self._stages)
         bound = pinned("s.state IN ('HELD', 'PENDING')") if pinning else {}
         moved = {i for i in bound.keys() | self._bound.keys() if bound.get(i) != self._bound.get(i)}
         self._bound = bound
-        for i in stale | affected | moved:
+        for i in stale | affected | moved | full:
             self._note_change(i)
 
     def _note_change(self, i: uuid.UUID) -> None:
@@ -124,9 +138,10 @@ class PendingStages:
             if self.waiting.pop(name, None) is not None:
                 self.news[name] = None
             return
-        if i in self._unmet or i in self._bound:
+        awaits = self._awaited.get(i) or self._elements.full.get(i)
+        if awaits or i in self._unmet or i in self._bound:
             unmet, blocked = self._unmet.get(i, ((), None))
-            stage = replace(stage, unmet=unmet, blocked_by=blocked, pinned=self._bound.get(i, ()))
+            stage = replace(stage, unmet=unmet, blocked_by=blocked, pinned=self._bound.get(i, ()), awaits=awaits)
         if self.waiting.get(name) != stage:
             self.waiting[name] = self.news[name] = stage
             if stage.inputs:
@@ -143,8 +158,9 @@ class PendingStages:
 
     def _see_needs(self, cursor: Any, affected: set[uuid.UUID]) -> None:
         """Update the unmet dependencies of these stages, and which of those can never be met."""
-        for i in affected & self._unmet.keys():
-            del self._unmet[i]
+        for i in affected:
+            self._unmet.pop(i, None)
+            self._awaited.pop(i, None)
         asked = list(affected & self._dependent)
         if not asked:
             return
@@ -156,6 +172,21 @@ class PendingStages:
             if state in {State.FAILED, State.CANCELLED}:
                 blocked[stage_id] = need
         self._unmet |= {i: (tuple(sorted(needs)), blocked.get(i)) for i, needs in found.items()}
+        self._see_awaited(cursor, asked)
+
+    def _see_awaited(self, cursor: Any, asked: list[uuid.UUID]) -> None:
+        """Update what the jobs of these stages wait for."""
+        cursor.execute(_AWAITED, [asked])
+        others: dict[uuid.UUID, list[str]] = defaultdict(list)
+        namesakes: dict[uuid.UUID, Reason] = {}
+        for i, other, when, user, name in cursor:
+            if other:
+                others[i].append(f"#{other} ({when})")
+            else:
+                namesakes[i] = Reason("NamesakePending", {"user": user, "name": name})
+        # Elements of an array that wait for the same have the same reason.
+        reasons = {names: Reason("JobDependency", _named(names)) for names in map(tuple, others.values())}
+        self._awaited |= namesakes | {i: reasons[tuple(names)] for i, names in others.items()}
 
     def _look(self, cursor: Any, now: float, stale: set[uuid.UUID]) -> None:
         """Reread the rows of these stages; a stage without a row has left the queue."""
@@ -187,10 +218,12 @@ class PendingStages:
             if named in faults:
                 self._bad[i] = (named, faults[named], row[2])
             self._stages[i] = stage
+            self._elements.enter(i, stage, row[11] is not None, *row[23:25])
             (self._dependent.add if row[11] is None else self._dependent.discard)(i)
 
     def _forget(self, i: uuid.UUID) -> None:
         self._stages.pop(i, None)
+        self._elements.remove(i)
         self._asked.pop(i, None)
         self._outdated.pop(i, None)
         self._dependent.discard(i)
@@ -238,9 +271,9 @@ class PendingStages:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[
             :13
         ]
-        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, refused, _ = (
-            row[13:]
-        )
+        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, refused = row[
+            13:23
+        ]
         request, had = self._known.requests[i], self._known.had(i)
         self._asked[i] = (project, job_name, name, kind, request, user)
         return Stage(
@@ -283,3 +316,9 @@ class PendingStages:
             within=request.get("within", ""),
             within_required=request.get("within_required", False),
         )
+
+
+def _named(names: tuple[str, ...]) -> dict[str, object]:
+    """Name jobs on which another depends, the first few of many."""
+    more = f" +{len(names) - _NAMED}" if len(names) > _NAMED else ""
+    return {"jobs": ", ".join(names[:_NAMED]) + more}

@@ -60,5 +60,5 @@ class FairShare(Rank, Admit):
         return None
 
     def _may_start(self, other: Stage, world: ReadOnlyWorld) -> bool:
-        ready = other.state is State.PENDING and not other.unmet and not other.blocked_by
+        ready = other.state is State.PENDING and not (other.unmet or other.blocked_by or other.awaits)
         return ready and world.request_class(other).impossible is None

@@ -42,6 +42,8 @@ def code_of(client: Client, record: JobRecord) -> int:
 
 def sentence(record: JobRecord) -> str:
     """Describe its end: ``job 12 FAILED after 3m12s: stage train EXIT_CODE, exit code 3``."""
+    if record.is_array:
+        return f"array {record.number} {output.paint(record.state, sys.stderr)}: {units.counts(record['counts'])}"
     took = units.span(units.since(record.get("submitted_at"), record.get("ended_at")))
     text = f"job {record.number} {output.paint(record.state, sys.stderr)} after {took}"
     bad = next((s for s in record.stages if s.get("state") in ("FAILED", "CANCELLED")), None)

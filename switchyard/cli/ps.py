@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard ps                        your jobs that have not ended
   yard ps -a -u all -n 20        the newest 20 jobs of everybody
-  yard ps -s FAILED --json       your failed jobs, as JSON
+  yard ps -r -s FAILED --json    your failed jobs, each element of an array too, as JSON
 """
 
 OPEN = ("HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED")
@@ -37,6 +37,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--label", metavar="K[=V]", help="only jobs with this label")
     parser.add_argument("--search", metavar="TEXT", help="only jobs whose name or number holds this")
     parser.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="at most N jobs (200)")
+    parser.add_argument(
+        "-r", "--array", action="store_true", help="a line for each element of an array, not one for all of them"
+    )
     parser.add_argument("-q", "--quiet", action="store_const", const="name", dest="output", help="numbers only")
     output.options(parser)
 
@@ -57,10 +60,16 @@ def run(args: argparse.Namespace) -> int:
 def _once(args: argparse.Namespace, client: Client) -> None:
     states = [state for text in args.state or [] for state in text] or (None if args.all else OPEN)
     user = None if args.user == "all" else args.user
-    rows = client.jobs.list(
-        state=states, user=user, project=args.project, q=args.search, label=args.label, limit=args.limit + 1
-    )
-    count = output.many(args, _first(args.limit, rows), COLUMNS, name=lambda job: job["number"])
+    wanted: dict[str, Any] = {
+        "state": states, "user": user, "project": args.project, "q": args.search, "label": args.label,
+        "limit": args.limit + 1,
+    }  # fmt: skip
+    rows: Iterable[Row] = client.jobs.list(**wanted, array=None if args.array else "none")
+    if not args.array:
+        from heapq import merge
+
+        rows = merge(rows, client.jobs.arrays(**wanted), key=lambda row: -row["number"])
+    count = output.many(args, _first(args.limit, rows), COLUMNS, name=units.number)
     if count == 0 and args.output in (None, "wide"):
         print(_none(args), file=sys.stderr)
 
@@ -98,6 +107,8 @@ def _time(job: Row) -> str:
 
 def _where(job: Row) -> str:
     """Return why it waits, where it runs, or how it ended."""
+    if "counts" in job:
+        return units.counts(job["counts"])
     stages: list[dict[str, Any]] = job.get("stages") or []
     if job["state"] in ("PENDING", "HELD"):
         return units.reason(job.get("reason"))
@@ -109,11 +120,13 @@ def _where(job: Row) -> str:
 
 
 def _progress(job: Row) -> str:
+    if "counts" in job:
+        return units.percent(job["counts"].get("COMPLETED", 0) / max(1, sum(job["counts"].values())))
     return units.percent(job.get("progress"))
 
 
 COLUMNS = (
-    Column("JOB", lambda j: j["number"], right=True),
+    Column("JOB", units.number, right=True),
     Column("NAME", lambda j: j.get("name")),
     Column("STATE", lambda j: j["state"]),
     Column("PROJECT", lambda j: j.get("project")),

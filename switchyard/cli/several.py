@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, exits, output
+from switchyard.cli import clean, exits, output, units
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ def run(client: Client, args: argparse.Namespace, action: str, patch: dict[str, 
             _refused(job, str(problem), problem.code, problem.hint)
             code = code or exits.of_problem(problem.status, problem.code)
         else:
-            print(f"job {record.number} {output.paint(record.state)}", flush=True)
+            if record.is_array:
+                print(f"array {record.number}: {units.counts(record['counts'])}", flush=True)
+            else:
+                print(f"job {units.number(record)} {output.paint(record.state)}", flush=True)
     return code
 
 

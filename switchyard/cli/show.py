@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from switchyard.client import Client, JobRecord
 
 EXAMPLES = """
-  yard show 42             the job, its stages and their attempts
+  yard show 42             the job, its stages and their attempts; or an array
+  yard show 42_7           the element of array 42 with the index 7
   yard show 42 --json      the job as the REST interface gives it
-  yard show 42 -o yaml
 """
 
 
@@ -33,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(client: Client, job: JobRecord) -> Iterator[str]:
-    yield f"job {job.number} {clean.line(job.name)}  {output.paint(job.state)}" + (
+    if job.is_array:
+        yield from _array(client, job)
+        return
+    yield f"job {units.number(job)} {clean.line(job.name)}  {output.paint(job.state)}" + (
         f" ({clean.line(job.cause)})" if job.cause else ""
     )
     for label, text in _facts(job):
@@ -50,10 +53,44 @@ def _text(client: Client, job: JobRecord) -> Iterator[str]:
         yield from _gets(mine)
 
 
+def _array(client: Client, array: JobRecord) -> Iterator[str]:
+    """Yield the text about an array: its elements by state, and its best ones by what they report."""
+    yield f"array {array.number} {clean.line(array.name)}  {output.paint(array.state)}"
+    yield panel.row("Project", f"{array['project']}, user {array['user']}, pool {array['pool']}")
+    yield panel.row("Submitted", units.clock(array.get("submitted_at")))
+    yield panel.row("Elements", f"{units.counts(array['counts'])}; {array['count']} submitted")
+    if array.get("max_parallel"):
+        yield panel.row("At once", f"at most {array['max_parallel']}")
+    for name, declared in (array.get("parameters") or {}).items():
+        yield panel.row("Parameter", f"{name}: {_declared(declared)}")
+    for metric in array.get("metrics") or []:
+        for goal, label in (("min", "Smallest"), ("max", "Largest")):
+            if best := client.jobs.best(array.number, metric, goal):
+                point = ", ".join(f"{name} {_short(value)}" for name, value in best["parameters"].items())
+                where = f"{array.number}_{best['index']}" + (f" ({point})" if point else "")
+                yield panel.row(label, f"{metric} {_short(best['value'])}: {where}")
+
+
+def _declared(values: Any) -> str:
+    """Return what a file declares of a parameter, at most some of many values."""
+    if isinstance(values, list):
+        more = f" and {len(values) - 10} more" if len(values) > 10 else ""
+        return ", ".join(_short(value) for value in values[:10]) + more
+    return ", ".join(f"{kind} from {ends[0]:g} to {ends[1]:g}" for kind, ends in values.items())
+
+
 def _facts(job: JobRecord) -> Iterator[tuple[str, str]]:
     priority: dict[str, Any] = job.get("priority") or {}
     labels = job.get("labels") or {}
     yield "Id", job.id
+    if place := job.get("array"):
+        yield "Array", f"element {place['index']} of array {place['number']}; its own number is {job.number}"
+    yield "Parameter", ", ".join(f"{name} {_short(value)}" for name, value in (job.get("parameters") or {}).items())
+    waits = [
+        " ".join(filter(None, (one.get("when"), str(one.get("job") or ""), one.get("verdict"))))
+        for one in job.get("depends_on") or []
+    ]
+    yield "After", ", ".join(waits)
     yield "Project", f"{job.get('project', '')}, user {job.get('user', '')}, pool {job.get('pool', '')}"
     yield "Priority", f"{priority.get('class', '')} {priority.get('value', '')}".strip()
     yield "Submitted", units.clock(job.get("submitted_at"))

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         if args.quiet or args.output == "name":
             print(job.number, flush=True)
         else:
-            _print(args, job, iter([f"submitted job {job.number} ({clean.line(job.name)})"]))
+            kind = f"array {job.number} of {job['count']} jobs" if job.is_array else f"job {job.number}"
+            _print(args, job, iter([f"submitted {kind} ({clean.line(job.name)})"]))
         if not (args.wait or args.watch):
             return exits.OK
         return ending.wait(client, [job.number], timeout_s=None, tell=args.watch)

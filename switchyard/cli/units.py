@@ -102,3 +102,15 @@ def _partition(device: Mapping[str, Any]) -> str:
     if not profile:
         return ""
     return f" {profile}" if slot is None else f" {profile}@{slot}"
+
+
+def number(job: Mapping[str, Any]) -> str:
+    """Return the number by which people name a job: ``42_7`` for an element of an array."""
+    place = job.get("array")
+    return f"{place['number']}_{place['index']}" if place else str(job["number"])
+
+
+def counts(states: Mapping[str, int]) -> str:
+    """Return the elements of an array by state: ``2 RUNNING, 14 PENDING``."""
+    order = ("RUNNING", "STARTING", "STOPPING", "SUSPENDED", "PENDING", "HELD", "FAILED", "CANCELLED", "COMPLETED")
+    return ", ".join(f"{states[state]} {state}" for state in order if states.get(state)) or "no elements"

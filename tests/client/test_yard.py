@@ -83,6 +83,7 @@ def two_jobs(server, said, as_job):
         as_job(1, "PENDING", reason={"code": "Held", "text": "on hold by mia"}),
     ]
     server.on("GET", "/jobs", said(200, {"results": rows, "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [], "next": None}))
     return rows
 
 
@@ -125,6 +126,41 @@ def test_a_list_asks_for_what_the_options_say(yard, server, two_jobs):
     assert (all_.query["state"], all_.query["project"], "user" in all_.query) == ("FAILED,CANCELLED", "vision", False)
 
 
+ARRAY = {
+    "number": 7,
+    "name": "tune",
+    "state": "RUNNING",
+    "count": 9,
+    "counts": {"RUNNING": 2, "PENDING": 6, "COMPLETED": 1},
+}
+
+
+def test_an_array_is_one_line_among_the_jobs_unless_its_elements_are_asked_for(yard, server, said, as_job):
+    element = as_job(9, "RUNNING", array={"number": 7, "index": 1})
+    server.on(
+        "GET", "/jobs", said(200, {"results": [as_job(12), as_job(3)], "next": None}), said(200, {"results": [element]})
+    )
+    server.on("GET", "/arrays", said(200, {"results": [ARRAY], "next": None}))
+    lines = [line.split("\t") for line in yard("ps", "--no-headers")[1].splitlines()]
+    assert [line[0] for line in lines] == ["12", "7", "3"]
+    assert (lines[1][2], lines[1][6], lines[1][7]) == ("RUNNING", "11%", "2 RUNNING, 6 PENDING, 1 COMPLETED")
+    assert yard("ps", "-r", "-q")[1] == "7_1\n"
+    assert [asked.query.get("array") for asked in server.to("GET", "/jobs")] == ["none", None]
+
+
+def test_a_number_may_be_that_of_an_array(yard, server, said, as_problem):
+    server.on("POST", "/jobs/7/cancel", as_problem(404, "not_found", "there is no job 7 that you may see"))
+    server.on("POST", "/arrays/7/cancel", said(200, ARRAY))
+    assert yard("cancel", "7")[1] == "array 7: 2 RUNNING, 6 PENDING, 1 COMPLETED\n"
+    server.on("GET", "/jobs/7", as_problem(404, "not_found", "there is no job 7 that you may see"))
+    server.on("GET", "/arrays/7", said(200, {**ARRAY, "state": "FAILED"}))
+    code, _, err = yard("wait", "7")
+    assert (code, err) == (1, "array 7 FAILED: 2 RUNNING, 6 PENDING, 1 COMPLETED\n")
+    server.on("GET", "/jobs/8", as_problem(404, "not_found", "there is no job 8 that you may see"))
+    server.on("GET", "/arrays/8", as_problem(404, "not_found", "there is no array 8 that you may see"))
+    assert "no job 8" in yard("show", "8")[2]
+
+
 def test_a_cut_list_says_so(yard, two_jobs):
     _, out, err = yard("ps", "-n", "1", "-q")
     assert out == "2\n"
@@ -133,6 +169,7 @@ def test_a_cut_list_says_so(yard, two_jobs):
 
 def test_an_empty_list_says_how_it_would_be_longer(yard, server, said):
     server.on("GET", "/jobs", said(200, {"results": [], "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [], "next": None}))
     code, out, err = yard("ps")
     assert (code, len(out.splitlines())) == (0, 1)
     assert "-a" in err
@@ -141,6 +178,7 @@ def test_an_empty_list_says_how_it_would_be_longer(yard, server, said):
 def test_a_hostile_name_does_not_reach_the_terminal(yard, server, said, as_job):
     evil = as_job(1, "PENDING", name="\x1b]0;owned\x07x\nerror: y", reason={"code": "Held", "text": "\x9b2Jgone"})
     server.on("GET", "/jobs", said(200, {"results": [evil], "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [], "next": None}))
     server.on("GET", "/jobs/1", said(200, evil))
     server.on("GET", "/jobs/1/attempts", said(200, {"results": []}))
     server.on("GET", "/jobs/1/why", said(200, {"number": 1, "state": "PENDING", "reason": None, "stages": []}))
@@ -424,6 +462,7 @@ def test_ctrl_c_in_logs_only_detaches(server, said, as_job):
 def test_a_reader_that_stops_reading_is_no_error(server, said, as_job):
     rows = [as_job(n) for n in range(500)]
     server.on("GET", "/jobs", said(200, {"results": rows * 10, "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [], "next": None}))
     listing = process(server, "ps", "-o", "jsonl", "-n", "5000")
     assert listing.stdout
     listing.stdout.readline()

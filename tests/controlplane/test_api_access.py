@@ -25,7 +25,7 @@ from controlplane.pools.models import Pool
 from tests.controlplane.people import Person, Town
 
 # The version and the description of the API itself hold nothing of anybody.
-OPEN = {"version", "openapi.yaml", "docs"}
+OPEN = {"version", "openapi.yaml", "docs", "schemas/job.json"}
 READS = [
     "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
     "jobs/{number}/counterfactuals",
@@ -37,7 +37,7 @@ READS = [
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
     "projects/default/retention",
-    "openapi.yaml", "docs",
+    "arrays", "openapi.yaml", "docs", "schemas/job.json",
 ]  # fmt: skip
 WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release", "jobs/{number}/requeue",
@@ -51,6 +51,7 @@ OTHERS = {"quotas/{id}", "priority-classes/{id}", "projects/{id}/settings", "pro
           "device-codes", "device-codes/token", "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
           "survivors", "survivors/{id}/stop", "survivors/{id}/forget",
           "maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
+          "arrays/{id}", "arrays/{id}/elements", "arrays/{id}/cancel", "arrays/{id}/hold", "arrays/{id}/release",
           "jobs/{number}/logs/search", "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
           "profiles/{id}/versions", "profiles/{id}/versions/{id}/preview", "profiles/{id}/activate",

@@ -13,7 +13,7 @@ from scheduler.core.explain.counterfactual import SENTENCES, CounterfactualChang
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import CATALOGUE, sentence
-from scheduler.core.model.types import Alternative, Maintenance, Node, Pool, Project, Quota, Snapshot, Stage
+from scheduler.core.model.types import Alternative, Maintenance, Node, Pool, Project, Quota, Reason, Snapshot, Stage
 from scheduler.core.planning import engine
 from scheduler.profiles import PROFILES, load, named
 from tests.core.worlds import NOW, STEADY, alternative, begun, node, primary, running, stage, starts, think, waits
@@ -119,6 +119,9 @@ CASES = (
     Case("Held", lambda: world(stage(1, state=State.HELD, held_by="eve")), "release"),
     Case("DependencyNeverSatisfied", lambda: world(stage(1, unmet=("gone",), blocked_by="gone")), "drop-need"),
     Case("DependencyPending", lambda: world(stage(1, unmet=("r007",)), **GOING)),
+    Case("JobDependency", lambda: world(stage(1, awaits=Reason("JobDependency", {"jobs": "#7 (afterok)"})))),
+    Case("NamesakePending", lambda: world(stage(1, awaits=Reason("NamesakePending", {"user": "bob", "name": "n"})))),
+    Case("ArrayLimit", lambda: world(stage(1, awaits=Reason("ArrayLimit", {"array": 42, "limit": 2})))),
     Case("BeginTime", lambda: world(stage(1, begin_at=NOW + 600)), "begin"),
     Case("BackoffAfterFailure", lambda: world(stage(1, retry_at=NOW + 20, attempts=1, max_attempts=3))),
     Case(

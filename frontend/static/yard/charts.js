@@ -226,7 +226,33 @@ function apart(ends, series, d, el) {
 
 lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]))];
 
-const KIND = { gantt, heat, strip, lines };
+// ---- parallel: an axis for each parameter and for what was reported, a line for each point ----
+function parallel(d, el) {
+  const last = d.axes.length - 1, levels = [...new Set(d.lines.map(l => l.level))].sort();
+  const say = line => safe([line.name, ...d.axes.map((a, i) => `${a.name} ${line.values[i]}`)].join(" · "));
+  const traces = levels.map(level => {
+    const some = d.lines.filter(l => l.level === level);
+    return {
+      type: "scatter", mode: "lines+markers", connectgaps: false, x: some.flatMap(l => [...l.at.keys(), null]), y: some.flatMap(l => [...l.at, null]),
+      customdata: some.flatMap(l => [...l.at.map(() => [say(l), l.href]), ["", ""]]), hovertemplate: "%{customdata[0]}<extra></extra>",
+      line: { color: tok(`ramp-${Math.max(2, level)}`, d.lines.length > 200 ? 0.5 : 0.9), width: 1.25 }, marker: { size: 4, color: tok(`ramp-${Math.max(2, level)}`) },
+    };
+  });
+  const shapes = d.axes.map((_, i) => ({ type: "line", x0: i, x1: i, y0: 0, y1: 1, line: { color: tok("line-strong"), width: 1 }, layer: "below" }));
+  const room = Math.max(4, Math.floor(el.clientWidth / (last + 1) / 7)), clip = text => (text.length > room ? text.slice(0, room - 1) + "…" : text);
+  const write = (x, y, text, more) => ({ x, y, text: safe(clip(text)), showarrow: false, font: { size: 11, color: tok("text-3"), family: font() }, ...more });
+  const notes = d.axes.flatMap((a, i) => [
+    write(i, 1, a.name, { yanchor: "bottom", yshift: 10, font: { size: 11, color: tok("text"), family: font() } }),
+    ...a.ticks.map(([y, text]) => write(i, y, text, { bgcolor: tok("surface"), borderpad: 1, xanchor: i === last ? "right" : "left", xshift: i === last ? -6 : 6 })),
+  ]);
+  return [traces, layout({
+    margin: { l: 24, r: 24, t: 34, b: 12 }, shapes, annotations: notes, dragmode: false,
+    xaxis: axis({ range: [-0.04 * last, last * 1.04], showticklabels: false, fixedrange: true }), yaxis: axis({ range: [-0.06, 1.06], showticklabels: false, fixedrange: true }),
+  })];
+}
+parallel.table = d => [[t("Element"), ...d.axes.map(a => a.name)], d.lines.map(l => [l.name, ...l.values.map(String)])];
+
+const KIND = { gantt, heat, strip, lines, parallel };
 
 // ---- loading, drawing, letting go ----
 let loading;

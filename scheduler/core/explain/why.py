@@ -92,6 +92,7 @@ def _may_come(view: View, stage: Stage) -> bool:
     if (
         stage.state is State.HELD
         or stage.blocked_by
+        or stage.awaits
         or stage.bundle_gone
         or stage.image_missing
         or stage.secret_missing

@@ -17,6 +17,7 @@ def is_gated(view: View, stage: Stage) -> bool:
         stage.unmet
         or stage.state is State.HELD
         or stage.blocked_by
+        or stage.awaits
         or (stage.begin_at is not None and stage.begin_at > view.now)
         or (stage.retry_at is not None and stage.retry_at > view.now)
         or (stage.pool in view.pools and view.pools[stage.pool].stopped_by)
@@ -63,6 +64,9 @@ def gate(view: View, outcome: WaitOutcome) -> float | None:
         ends = [view.finish.get(need) for need in stage.unmet]
         known = [end for end in ends if end is not None]
         earliest = max(earliest, *known) if earliest is not None and len(known) == len(ends) else None
+    if stage.awaits:
+        reasons.append(stage.awaits)
+        earliest = None
     if stage.begin_at is not None and stage.begin_at > now:
         reasons.append(Reason("BeginTime", {"time": times.clock(stage.begin_at), "at": stage.begin_at}))
         earliest = None if earliest is None else max(earliest, stage.begin_at)

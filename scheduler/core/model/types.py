@@ -194,8 +194,9 @@ class Stage:
 
     ``bundle_gone`` tells that its code is no longer stored, ``image_missing`` why its image cannot be fetched, if
     known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project
-    may not use its pool any more. ``inputs`` are the digests of its inputs, ``input_bytes`` their sizes as far as
-    known; ``site`` is where its data must stay. ``within`` is the kind of domain (``rack``, ``nvlink-domain``) that all
+    may not use its pool any more. ``awaits`` is a reason that the engine is only told: its job depends on others, or
+    its array has a limit. ``inputs`` are the digests of its inputs, ``input_bytes`` their sizes as far as known;
+    ``site`` is where its data must stay. ``within`` is the kind of domain (``rack``, ``nvlink-domain``) that all
     its ranks should share, and must share if ``within_required``.
 
     ``attained_device_s`` is the service of its earlier attempts (devices times seconds), ``received_s`` how long it ran
@@ -251,6 +252,7 @@ class Stage:
     most_nodes: int = 0
     scaling: float = SCALING
     input_bytes: tuple[tuple[str, int], ...] = ()
+    awaits: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,8 +321,9 @@ class Deltas(Decisions):
             self.gated.add(stage.id)
         if stage.id in self.reservations:
             old = self.reservations[stage.id].stage
-            if (old.unmet, old.begin_at, old.retry_at, old.state) != (
+            if (old.unmet, old.awaits, old.begin_at, old.retry_at, old.state) != (
                 stage.unmet,
+                stage.awaits,
                 stage.begin_at,
                 stage.retry_at,
                 stage.state,

@@ -19,7 +19,7 @@ _START = 64
 
 
 def _is_blocked(stage: Stage) -> bool:
-    return bool(stage.unmet or stage.blocked_by or stage.state is State.HELD)
+    return bool(stage.unmet or stage.blocked_by or stage.awaits or stage.state is State.HELD)
 
 
 def _is_gated(stage: Stage) -> bool:

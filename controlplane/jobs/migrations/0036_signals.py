@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0034_said_notes")]
+    dependencies = [("jobs", "0035_arrays")]
 
     operations = [
         migrations.AddField("part", "signal", models.CharField(db_default="", default="", max_length=10)),
