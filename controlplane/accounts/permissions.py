@@ -34,6 +34,7 @@ class Permit(StrEnum):
     USE_ANY_PRIORITY = "pools.use_any_priority"
     SEE_NODES = "fleet.view_node"
     SEE_ALARMS = "fleet.view_alarm"
+    SEE_METRICS = "observability.view_tally"
     OPERATE_NODES = "fleet.operate_node"
     OPERATE_DEVICES = "fleet.operate_device"
     END_SURVIVORS = "fleet.end_survivor"
