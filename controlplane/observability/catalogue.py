@@ -21,8 +21,10 @@ class Metric:
     @property
     def series(self) -> tuple[str, ...]:
         """The names under which Prometheus stores its series."""
-        return tuple(f"{self.name}_{end}" for end in ("bucket", "count", "sum")) if self.kind == "histogram" else (
-            self.name,
+        return (
+            tuple(f"{self.name}_{end}" for end in ("bucket", "count", "sum"))
+            if self.kind == "histogram"
+            else (self.name,)
         )
 
 
