@@ -30,8 +30,8 @@ class Metric:
 
 METRICS: Final = (
     # -- the installation
-    Metric("switchyard_build_info", "info", "The version of the control plane, and the name of the cluster.",
-           ("version", "cluster")),
+    Metric("switchyard_build_info", "info", "The version of the control plane, and the name of its cluster.",
+           ("version", "name")),
     Metric("switchyard_metric_series_left_out", "gauge",
            "Series of a metric that are left out because there are too many; absent where none are.", ("metric",)),
     Metric("switchyard_collection_seconds", "gauge", "How long it took to gather what this scrape says."),
@@ -60,13 +60,13 @@ METRICS: Final = (
            "How far first starts were from the time that was announced first, by direction (early, late).",
            ("pool", "direction")),
     Metric("switchyard_job_info", "info", "A stage that holds devices, of the newest that do.",
-           ("job", "stage", "name", "pool", "project")),
+           ("number", "stage", "name", "pool", "project")),
     Metric("switchyard_job_progress_ratio", "gauge", "The share of its work that such a stage has reported as done.",
-           ("job", "stage")),
+           ("number", "stage")),
     Metric("switchyard_job_last_checkpoint_timestamp_seconds", "gauge",
-           "When such a stage confirmed its newest checkpoint.", ("job", "stage")),
+           "When such a stage confirmed its newest checkpoint.", ("number", "stage")),
     Metric("switchyard_job_checkpoint_interval_seconds", "gauge", "How often such a stage was told to save.",
-           ("job", "stage")),
+           ("number", "stage")),
     # -- the scheduler
     Metric("switchyard_scheduler_queue_depth", "gauge", "Waiting stages (PENDING and HELD).", ("pool",)),
     Metric("switchyard_scheduler_queue_head_timestamp_seconds", "gauge",

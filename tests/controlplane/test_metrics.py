@@ -161,7 +161,7 @@ def test_quotas_devices_and_running_stages_are_told(town: Town) -> None:
     assert value(now, "switchyard_device_utilization_ratio", uuid="GPU-n1-0") is None, "never measured"
     assert value(now, "switchyard_largest_gang_devices", kind="gpu") == 0
     assert value(now, "switchyard_node_state", node="n1", state="READY") == 1
-    assert value(now, "switchyard_job_info", job=str(job.number), name=hostile) == 1
+    assert value(now, "switchyard_job_info", number=str(job.number), name=hostile) == 1
 
 
 def test_free_devices_beside_held_ones_are_fragments(town: Town) -> None:
