@@ -9,6 +9,7 @@ from redis import Redis
 
 from controlplane import counted
 from controlplane.changes import CYCLE_TASK
+from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm, TaskRecord
 from controlplane.observability.gathering import Gathered
 from controlplane.workers import presence
@@ -20,6 +21,8 @@ def gather(into: Gathered) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
         into.set("switchyard_database_size_bytes", cursor.fetchone()[0])
+    for kind in alarms.KINDS:
+        into.set("switchyard_alarms", 0, kind)
     for kind, count in Alarm.objects.order_by("kind").values_list("kind").annotate(Count("id")):
         into.set("switchyard_alarms", count, kind)
     for task in TaskRecord.objects.order_by("name"):
