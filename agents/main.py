@@ -405,7 +405,7 @@ def parser() -> argparse.ArgumentParser:
         "--metrics",
         metavar="ADDRESS:PORT",
         type=endpoint,
-        help="tell Prometheus of this host's devices at http://ADDRESS:PORT/metrics, to whoever reaches it (default: no)",
+        help="tell Prometheus of the devices at http://ADDRESS:PORT/metrics, and whoever else reaches it (default: no)",
     )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")

@@ -182,8 +182,8 @@ def metrics() -> str:
 
 # Metrics
 
-[Prometheus and Grafana](../how-to/prometheus.md) says how to scrape. Times are in seconds, memory in bytes, shares from
-0 to 1. A histogram has `_bucket`, `_count` and `_sum`. What is unknown is absent, not 0.
+[Prometheus and Grafana](../how-to/prometheus.md) says how to scrape. Times are in seconds, memory in bytes, shares
+from 0 to 1. A histogram has `_bucket`, `_count` and `_sum`. What is unknown is absent, not 0.
 
 ## Of the control plane
 
@@ -194,23 +194,24 @@ processes count (requests, cycles, sockets) is added up in Redis. A text is comp
 |---|---|---|---|
 {rows}
 
-**Counters** of jobs, attempts, claims and decisions are kept by the database, in the transaction that makes them true, from the
-upgrade to this release on. They outlive processes and the rows that they count, which retention removes. Counters of
-requests and cycles begin again where Redis is emptied. A project or pool that is renamed begins new series; one that is
-removed has none.
+**Counters** of jobs, attempts, claims and decisions are kept by the database, in the transaction that makes them
+true, from the upgrade to this release on. They outlive processes and the rows that they count, which retention
+removes. Counters of requests and cycles begin again where Redis is emptied. A project or pool that is renamed begins
+new series; one that is removed has none.
 
-**Bounds.** A metric has at most {MOST:,} label sets (histograms fewer), those of older projects, nodes and devices first, so that
-series that are there stay. How many are left out is told by `switchyard_metric_series_left_out`. Above {MOST:,} devices
-scrape the agents for them. Running stages are the newest thousand.
+**Bounds.** A metric has at most {MOST:,} label sets (histograms fewer), those of older projects, nodes and devices
+first, so that series that are there stay. How many are left out is told by `switchyard_metric_series_left_out`. Above
+{MOST:,} devices scrape the agents for them. Running stages are the newest thousand.
 
-**Waits** count from when a stage might start (its needs are met, its `begin` has come) to its first attempt, whether it was held
-meanwhile or not. `switchyard_device_seconds_total` rises when devices are given back; for what is held over time integrate
-`switchyard_project_devices_held`. Devices of simulated nodes are told like all others; they are in pools of their own.
-A node in several pools has their names in `pool`, with commas between.
+**Waits** count from when a stage might start (its needs are met, its `begin` has come) to its first attempt, whether
+it was held meanwhile or not. `switchyard_device_seconds_total` rises when devices are given back; for what is held
+over time integrate `switchyard_project_devices_held`. Devices of simulated nodes are told like all others; they are
+in pools of their own. A node in several pools has their names in `pool`, with commas between.
 
-**Not told**, because the control plane does not have it or could tell only a guess: `lent` of a quota, weighted shares (they
-decay in the scheduler's memory), productive device-seconds, utilisation of tensor cores and of memory bandwidth, link traffic,
-counts of device errors, steps and tokens of jobs (they are metrics of the jobs, see their pages).
+**Not told**, because the control plane does not have it or could tell only a guess: `lent` of a quota, weighted
+shares (they decay in the scheduler's memory), productive device-seconds, utilisation of tensor cores and of memory
+bandwidth, link traffic, counts of device errors, steps and tokens of jobs (they are metrics of the jobs, see their
+pages).
 
 ## Of an agent
 
@@ -220,8 +221,9 @@ counts of device errors, steps and tokens of jobs (they are metrics of the jobs,
 |---|---|---|---|
 {agents}
 
-Devices that the vendor's library or tool measures are told by the names of the vendor's own exporter too, in its units, so that
-dashboards made for these go on. They are the same measurements, not others; simulated devices have none.
+Devices that the vendor's library or tool measures are told by the names of the vendor's own exporter too, in its
+units, so that dashboards made for these go on. They are the same measurements, not others; simulated devices have
+none.
 
 | vendor | names |
 |---|---|

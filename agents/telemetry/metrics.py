@@ -83,7 +83,7 @@ NATIVE: Final[Mapping[str, tuple[Native, ...]]] = {
 }
 
 
-class Seen(NamedTuple):
+class NodeReading(NamedTuple):
     """One node as its agent sees it. ``newest`` are its last samples by uuid, with when they were taken."""
 
     node: str
@@ -94,7 +94,7 @@ class Seen(NamedTuple):
     parts: int
 
 
-class Page:
+class MetricsText:
     """The lines of one scrape, those of a metric together."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Page:
         if kind:
             self._kinds.setdefault(name, (kind, "As the vendor's exporter tells it."))
         told = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels.items())
-        self._lines[name].append(f"{name}{{{told}}} {float(value)!r}")
+        self._lines[name].append(f"{name}{{{told}}} {value!r}")
 
     def text(self) -> str:
         """Return everything in Prometheus' text format."""
@@ -123,10 +123,10 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def told(nodes: Iterable[Seen], now: float | None = None) -> str:
+def told(nodes: Iterable[NodeReading], now: float | None = None) -> str:
     """Return the metrics of these nodes as text; ``now`` is a time of the monotonic clock."""
     now = time.monotonic() if now is None else now
-    page, left = Page(), MOST_DEVICES
+    page, left = MetricsText(), MOST_DEVICES
     for seen in nodes:
         page.add("switchyard_agent_build_info", {"node": seen.node, "version": VERSION}, 1)
         page.add("switchyard_agent_parts", {"node": seen.node}, seen.parts)
@@ -144,7 +144,7 @@ def told(nodes: Iterable[Seen], now: float | None = None) -> str:
     return page.text()
 
 
-def _add(page: Page, seen: Seen, device: Device, sample: DeviceSample, faults: set[str]) -> None:
+def _add(page: MetricsText, seen: NodeReading, device: Device, sample: DeviceSample, faults: set[str]) -> None:
     labels = {
         "node": seen.node, "device": str(device.index), "uuid": device.uuid, "vendor": device.vendor,
         "kind": device.kind, "model": device.model,

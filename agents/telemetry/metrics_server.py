@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from agents.decode import digits
+
 log = logging.getLogger("switchyard.agent")
 
 MOST_CLIENTS: Final = 4
@@ -30,9 +32,10 @@ def endpoint(text: str) -> tuple[str, int]:
     """Parse ``ADDRESS:PORT``; an IPv6 address stands in brackets. The address is said, so that nobody opens all by
     accident."""
     found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):(\d{1,5})", text)
-    if found is None or not 0 < int(found[3]) < 65_536:
+    port = digits(found[3]) if found is not None else None
+    if found is None or port is None or not 0 < port < 65_536:
         raise argparse.ArgumentTypeError(f'"{text}" is no address and port; write it as 127.0.0.1:9471 or [::1]:9471')
-    return found[1] or found[2], int(found[3])
+    return found[1] or found[2], port
 
 
 class MetricsServer:
@@ -47,7 +50,8 @@ class MetricsServer:
     async def open(self, host: str, port: int) -> int:
         """Listen, and return the port. Raises OSError if the address is in use or not of this host."""
         self._server = await asyncio.start_server(self._meet, host, port, limit=HEAD_BYTES, backlog=16)
-        return int(self._server.sockets[0].getsockname()[1])
+        told: int = self._server.sockets[0].getsockname()[1]
+        return told
 
     async def close(self) -> None:
         if self._server is not None:

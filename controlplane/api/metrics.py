@@ -26,9 +26,7 @@ class MayScrape(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if _is_near(request.META.get("REMOTE_ADDR", "")):
             return True
-        if request.user is None:
-            return False
-        if not Scoped().has_permission(request, view):
+        if not request.user or not Scoped().has_permission(request, view):
             return False
         permitted(request, Permit.SEE_METRICS, gettext_noop("read metrics"))
         return True
@@ -46,7 +44,7 @@ def _is_near(told: str) -> bool:
 class MetricsView(APIView):
     """All metrics as text."""
 
-    schema = None  # type: ignore[assignment]  # it is no part of the API
+    schema = None  # it is no part of the API
     versioning_class = None
     permission_classes = [MayScrape]
     content_negotiation_class = OneAnswer

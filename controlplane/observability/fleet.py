@@ -43,10 +43,12 @@ SELECT d.kind, d.node_id, sum(d.capacity_milli - d.claimed_milli)::float8, bool_
 FROM fleet_device d JOIN fleet_node n ON n.id = d.node_id
 WHERE d.present AND d.kind <> 'cpu' AND n.state = 'READY' AND d.health = ANY(%s) GROUP BY 1, 2
 """
-DEVICE_METRICS: Final = (
-    "switchyard_device_utilization_ratio", "switchyard_device_memory_used_bytes", "switchyard_device_memory_total_bytes",
-    "switchyard_device_power_watts", "switchyard_device_temperature_celsius", "switchyard_device_health",
-    "switchyard_device_allocated", "switchyard_device_held_idle",
+DEVICE_METRICS: Final = tuple(
+    f"switchyard_device_{name}"
+    for name in (
+        "utilization_ratio", "memory_used_bytes", "memory_total_bytes", "power_watts", "temperature_celsius", "health",
+        "allocated", "held_idle",
+    )
 )  # fmt: skip
 
 

@@ -101,8 +101,8 @@ def _open_jobs(into: Gathered, names: _Names) -> None:
 
 def _queue(into: Gathered, names: _Names) -> None:
     heads: dict[str, float] = {}
-    for pool in names.pools.values():
-        into.set("switchyard_scheduler_queue_depth", 0, pool)
+    for name in names.pools.values():
+        into.set("switchyard_scheduler_queue_depth", 0, name)
     for pool_id, reason, count, since in _rows(_WAITING, OPEN):
         if (pool := names.pool(pool_id)) is None:
             continue
@@ -110,8 +110,8 @@ def _queue(into: Gathered, names: _Names) -> None:
         into.add("switchyard_scheduler_queue_depth", count, pool)
         if since is not None:
             heads[pool] = min(since, heads.get(pool, since))
-    for pool, since in heads.items():
-        into.set("switchyard_scheduler_queue_head_timestamp_seconds", since, pool)
+    for name, since in heads.items():
+        into.set("switchyard_scheduler_queue_head_timestamp_seconds", since, name)
 
 
 def _totals(into: Gathered, names: _Names) -> None:

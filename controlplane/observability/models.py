@@ -8,9 +8,9 @@ from django.db import models
 class Tally(models.Model):
     """So many facts of one sort, such as ended jobs of a project.
 
-    Rows are only added, by the transaction that makes the facts true, so that nobody waits for a shared row; the sum of
-    all rows of a sort is its counter. :func:`controlplane.observability.tallies.fold` replaces many rows by one with the
-    same sum. ``amount`` is the sum of what was measured, ``bucket`` the place of it among the bounds of a histogram.
+    Rows are only added, by the transaction that makes the facts true, so that nobody waits for a shared row; the sum
+    of all rows of a sort is its counter. :func:`controlplane.observability.tallies.fold` replaces many rows by one with
+    the same sum. ``amount`` is the sum of what was measured, ``bucket`` its place among the bounds of a histogram.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -84,7 +84,8 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                     urllib.request.urlopen(f"{found.url}/-/ready", timeout=5).close()
                     break
                 except OSError:
-                    assert process.poll() is None and time.monotonic() < until, (folder / "log").read_text()
+                    if process.poll() is not None or time.monotonic() > until:
+                        raise RuntimeError((folder / "log").read_text()) from None
                     time.sleep(0.05)
             site.pulse()
             found.wait("count_over_time(switchyard_build_info[1m]) > 1")
