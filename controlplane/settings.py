@@ -317,6 +317,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.housekeeping": 60.0,
         "maintenance.invariants": 60.0,
         "maintenance.notices": 60.0,
+        "maintenance.webhooks": 5.0,
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
     }.items()
@@ -345,11 +346,19 @@ for _limit in _list("YARD_RATE_LIMITS"):
     if _name not in RATE_LIMITS or not _value.isdecimal() or not 0 < int(_value) <= 1_000_000:
         raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,search=3')
     RATE_LIMITS[_name] = int(_value)
+
+
+def _networks(name: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(one) for one in _list(name))
+    except ValueError as fault:
+        raise ImproperlyConfigured(f"{name}: {fault}; it is like 10.1.2.0/24,fd00::/64") from None
+
+
 # Networks whose hosts read /metrics without a token: where Prometheus is, and nobody else.
-try:
-    METRICS_NETWORKS = tuple(ipaddress.ip_network(one) for one in _list("YARD_METRICS_NETWORKS"))
-except ValueError as _fault:
-    raise ImproperlyConfigured(f"YARD_METRICS_NETWORKS: {_fault}; it is like 10.1.2.0/24,fd00::/64") from None
+METRICS_NETWORKS = _networks("YARD_METRICS_NETWORKS")
+# Private networks that webhooks may reach, also over plain HTTP. Public addresses need no entry.
+WEBHOOK_NETWORKS = _networks("YARD_WEBHOOK_NETWORKS")
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 

@@ -50,6 +50,7 @@ class Permit(StrEnum):
     SEE_RETENTION = "retention.view_override"
     CHANGE_RETENTION = "retention.change_override"
     DELETE_SECRETS = "access.delete_secret"
+    CHANGE_WEBHOOKS = "notifications.change_webhook"
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"
     CANCEL_SIMULATIONS = "simulations.change_simulation"

@@ -37,6 +37,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("retention", "view add change delete", "override"),
             "retention.view_removal",
             "access.delete_secret",
+            "notifications.change_webhook",
             "observability.view_tally",
         ]
     ),
