@@ -60,7 +60,7 @@ def _is_allowed(address: Address, scheme: str) -> bool:
     address = getattr(address, "ipv4_mapped", None) or address
     if any(address in network for network in settings.WEBHOOK_NETWORKS):
         return True
-    if any(address in network for network in _TRANSLATED) or address.is_multicast:
+    if any(address in network for network in _TRANSLATED) or address.is_multicast or address.is_reserved:
         return False
     return scheme == "https" and address.is_global
 
