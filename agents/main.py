@@ -62,9 +62,10 @@ from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
 from agents.tasks.node import NodeTasks
 from agents.tasks.scripts import listed as listed_programs
-from agents.telemetry import bandwidth
+from agents.telemetry import bandwidth, metrics
 from agents.telemetry.host import HostView, address_towards
 from agents.telemetry.logs import LogShipper
+from agents.telemetry.metrics_server import MetricsServer, endpoint
 from agents.telemetry.sampling import Meter
 
 PROCESSES = 16_384
@@ -170,8 +171,8 @@ async def serve(
     credentials: enrol.Credentials,
     options: argparse.Namespace,
     fork_client: ForkClient,
-) -> NodeTasks:
-    """Start one node and its loops; return the node."""
+) -> tuple[NodeTasks, Meter]:
+    """Start one node and its loops; return the node, and what measures it."""
     state = member.state
     runs = state / "parts"
     runs.mkdir(mode=0o711, exist_ok=True)
@@ -247,7 +248,7 @@ async def serve(
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
     node.on_close = partial(close, view, node.staging, instances)
-    return node
+    return node, meter
 
 
 def close(view: HostView, staging: Staging, instances: Instances | None) -> None:
@@ -310,13 +311,19 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     fork_client.on_refusal = refuse
     fork_client.start()
     nodes: list[NodeTasks] = []
+    meters: list[Meter] = []
+    page = MetricsServer(lambda: metrics.told(meter.seen() for meter in meters))
     try:
+        if options.metrics is not None:
+            await page.open(*options.metrics)
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
             enrolled = await asyncio.to_thread(join, member, stranger, token)
             credentials = enrol.Credentials(member.state, enrolled)
             server = replace(stranger, identity=credentials.identity)
-            nodes.append(await serve(member, server, credentials, options, fork_client))
+            node, meter = await serve(member, server, credentials, options, fork_client)
+            nodes.append(node)
+            meters.append(meter)
         log.info("%d node(s) up, version %s", len(nodes), VERSION)
         told_of = asyncio.create_task(systemd.run(lambda: status(nodes)))
         await stopping.wait()
@@ -324,6 +331,7 @@ async def run(options: argparse.Namespace, state: Path) -> None:
         systemd.tell("STOPPING=1")
         log.info("the agent ends; what it started goes on")
     finally:
+        await page.close()
         for node in nodes:
             await node.close()
         fork_client.close()
@@ -394,6 +402,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         type=lambda text: Path(text).resolve(),
         help="has prolog and epilog, which are run around each stage, or POOL/prolog and POOL/epilog for one pool",
+    )
+    top.add_argument(
+        "--metrics",
+        metavar="ADDRESS:PORT",
+        type=endpoint,
+        help="tell Prometheus of the devices at http://ADDRESS:PORT/metrics, and whoever else reaches it (default: no)",
     )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")

@@ -68,7 +68,7 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
         rows_s = time.monotonic() - began
         asker = Asker(cluster)
         with _servers() as port:
-            figures = _asked(port, asker)
+            figures = _asked(port, asker) | _scraped(port, asker)
         figures |= _logs(cluster)
     return Figures({**figures, "finished": finished, "pending": pending}, [f"rows were made in {rows_s:.0f} s"])
 
@@ -177,6 +177,8 @@ class Asker:
         self.stranger = {"Authorization": f"Bearer {service.make_token(stranger, 'bench', scopes=service.SCOPES)[1]}"}
         browser = Client()
         browser.force_login(member)
+        operator = User.objects.create(username="operator", is_superuser=True)
+        self.operator = {"Authorization": f"Bearer {service.make_token(operator, 'bench', scopes=['read'])[1]}"}
         self.browser = {"Cookie": f"yard_session={browser.cookies['yard_session'].value}"}
 
     def numbers(self, state: str, count: int) -> list[int]:
@@ -229,6 +231,22 @@ def _request(
     if status >= 400:
         raise SystemExit(f"{method} {path} was answered {status}: {content[:300]!r}")
     return content
+
+
+def _scraped(port: int, asker: Asker) -> dict[str, float | int | str]:
+    """How long a scrape of Prometheus takes that nobody asked for in the last seconds."""
+    from django.core.cache import cache
+
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    took, content = [], b""
+    for _ in range(21):
+        cache.delete("metrics:prometheus")
+        began = time.perf_counter()
+        content = _request(link, "GET", "/metrics", asker.operator)
+        took.append((time.perf_counter() - began) * 1000)
+    lines = sum(not line.startswith(b"#") for line in content.splitlines())
+    print(f"  scrape     p50 {quantile(took[1:], 0.5):9.1f} ms   first {took[0]:9.1f} ms, {lines} series", flush=True)
+    return {"api_scrape_p95_ms": quantile(took[1:], 0.95)}
 
 
 def _until_known(link: http.client.HTTPConnection, path: str, headers: dict[str, str], body: Any) -> None:

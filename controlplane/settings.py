@@ -5,6 +5,7 @@ DATABASE_URL, REDIS_URL and a secret key are required; nothing else is. See docs
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import sys
@@ -177,6 +178,7 @@ INSTALLED_APPS = [
     "controlplane.simulations",
     "controlplane.retention",
     "controlplane.notifications",
+    "controlplane.observability",
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",
@@ -315,6 +317,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.housekeeping": 60.0,
         "maintenance.invariants": 60.0,
         "maintenance.notices": 60.0,
+        "maintenance.webhooks": 5.0,
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
     }.items()
@@ -343,6 +346,19 @@ for _limit in _list("YARD_RATE_LIMITS"):
     if _name not in RATE_LIMITS or not _value.isdecimal() or not 0 < int(_value) <= 1_000_000:
         raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,search=3')
     RATE_LIMITS[_name] = int(_value)
+
+
+def _networks(name: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(one) for one in _list(name))
+    except ValueError as fault:
+        raise ImproperlyConfigured(f"{name}: {fault}; it is like 10.1.2.0/24,fd00::/64") from None
+
+
+# Networks whose hosts read /metrics without a token: where Prometheus is, and nobody else.
+METRICS_NETWORKS = _networks("YARD_METRICS_NETWORKS")
+# Private networks that webhooks may reach, also over plain HTTP. Public addresses need no entry.
+WEBHOOK_NETWORKS = _networks("YARD_WEBHOOK_NETWORKS")
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 
@@ -466,7 +482,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 # A redirect saves no secret that came over plain HTTP already, and it would break what speaks it on purpose: a check of
 # health beside the server, and agents on a private network (--plain-http).
-SECURE_REDIRECT_EXEMPT = [r"^agent/v1/", r"^api/v1/version$", r"^healthz$", r"^readyz$"]
+SECURE_REDIRECT_EXEMPT = [r"^agent/v1/", r"^api/v1/version$", r"^healthz$", r"^readyz$", r"^metrics$"]
 if _flag("YARD_BEHIND_PROXY"):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # Over plain HTTP on loopback, which is the default, the checks that ask for TLS do not apply.

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from controlplane.api.metrics import MetricsView
 from controlplane.observability import probes
 from controlplane.pages import sign_in
 
@@ -16,6 +17,7 @@ urlpatterns = [
     path("api/v1/", include(("controlplane.api.urls", "v1"))),
     path("healthz", probes.alive),
     path("readyz", probes.ready),
+    path("metrics", MetricsView.as_view()),
     path("agent/v1/", include("controlplane.dispatch.urls")),
     # The only sign-in by password, with one guard.
     path("admin/login/", sign_in.to_administer),

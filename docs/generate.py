@@ -1,4 +1,4 @@
-"""Writes the reference pages that repeat what the code says: states, causes, reasons, clauses.
+"""Writes the reference pages that repeat what the code says: states, causes, reasons, clauses, metrics.
 
 Run: python docs/generate.py
 """
@@ -14,7 +14,10 @@ sys.path.insert(0, str(ROOT))
 
 from agents.ends import ENDS  # noqa: E402
 from agents.protocol import NOTES  # noqa: E402
+from agents.telemetry import metrics as agent_metrics  # noqa: E402
 from controlplane.clause_templates import FAULTS, RECORD  # noqa: E402
+from controlplane.observability.catalogue import METRICS  # noqa: E402
+from controlplane.observability.gathering import MOST  # noqa: E402
 from scheduler.core.explain import counterfactual  # noqa: E402
 from scheduler.core.model import clauses as engine  # noqa: E402
 from scheduler.core.model import lifecycle, retry  # noqa: E402
@@ -164,7 +167,71 @@ a code.
 """
 
 
-PAGES = {"states.md": states, "reasons.md": reasons, "clauses.md": clauses}
+def metrics() -> str:
+    """What /metrics of the control plane and of agents tell, by name."""
+
+    def row(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
+        return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {says} |"
+
+    rows = "\n".join(row(one.name, one.kind, one.labels, one.help) for one in METRICS)
+    agents = "\n".join(row(one.name, one.kind, one.labels, one.help) for one in agent_metrics.METRICS)
+    native = "\n".join(
+        f"| {vendor} | {', '.join(f'`{one.name}`' for one in some)} |" for vendor, some in agent_metrics.NATIVE.items()
+    )
+    return f"""{NOTE}
+
+# Metrics
+
+[Prometheus and Grafana](../how-to/prometheus.md) says how to scrape. Times are in seconds, memory in bytes, shares
+from 0 to 1. A histogram has `_bucket`, `_count` and `_sum`. What is unknown is absent, not 0.
+
+## Of the control plane
+
+`GET /metrics` of any web server. All servers tell the same: gauges come from the database, counters too, and what
+processes count (requests, cycles, sockets) is added up in Redis. A text is computed at most every four seconds.
+
+| metric | sort | labels | tells |
+|---|---|---|---|
+{rows}
+
+**Counters** of jobs, attempts, claims and decisions are kept by the database, in the transaction that makes them
+true, from the upgrade to this release on. They outlive processes and the rows that they count, which retention
+removes. Counters of requests and cycles begin again where Redis is emptied. A project or pool that is renamed begins
+new series; one that is removed has none.
+
+**Bounds.** A metric has at most {MOST:,} label sets (histograms fewer), those of older projects, nodes and devices
+first, so that series that are there stay. How many are left out is told by `switchyard_metric_series_left_out`. Above
+{MOST:,} devices scrape the agents for them. Running stages are the newest thousand.
+
+**Waits** count from when a stage might start (its needs are met, its `begin` has come) to its first attempt, whether
+it was held meanwhile or not. `switchyard_device_seconds_total` rises when devices are given back; for what is held
+over time integrate `switchyard_project_devices_held`. Devices of simulated nodes are told like all others; they are
+in pools of their own. A node in several pools has their names in `pool`, with commas between.
+
+**Not told**, because the control plane does not have it or could tell only a guess: `lent` of a quota, weighted
+shares (they decay in the scheduler's memory), productive device-seconds, utilisation of tensor cores and of memory
+bandwidth, link traffic, counts of device errors, steps and tokens of jobs (they are metrics of the jobs, see their
+pages).
+
+## Of an agent
+
+`http://ADDRESS:PORT/metrics` of an agent that was started with `--metrics ADDRESS:PORT`.
+
+| metric | sort | labels | tells |
+|---|---|---|---|
+{agents}
+
+Devices that the vendor's library or tool measures are told by the names of the vendor's own exporter too, in its
+units, so that dashboards made for these go on. They are the same measurements, not others; simulated devices have
+none.
+
+| vendor | names |
+|---|---|
+{native}
+"""
+
+
+PAGES = {"states.md": states, "reasons.md": reasons, "clauses.md": clauses, "metrics.md": metrics}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -27,6 +27,7 @@ from agents.tasks.node import NodeTasks
 from agents.tasks.part import StartedPart
 from agents.telemetry.energy import EnergyMeter
 from agents.telemetry.host import HostView
+from agents.telemetry.metrics import NodeReading
 
 log = logging.getLogger("switchyard.agent")
 
@@ -73,6 +74,8 @@ class Meter:
         self._told_faults: list[DeviceError] = []
         self._kept: deque[tuple[float, DeviceSample]] = deque(maxlen=MOST_KEPT)
         self._parts: deque[tuple[float, PartSample]] = deque(maxlen=MOST_KEPT)
+        # The newest sample of each device, with when it was taken.
+        self._newest: dict[str, tuple[float, DeviceSample]] = {}
 
     async def run(self) -> None:
         """Sample for ever."""
@@ -138,7 +141,16 @@ class Meter:
         self.energy.forget(parts)
         self.memory.forget(parts)
         self._kept.extend((now, sample) for sample in devices)
+        self._newest |= {sample.uuid: (now - sample.age_s, sample) for sample in devices}
         self._parts.extend((now, sample) for sample in self._part_samples(now))
+
+    def seen(self) -> NodeReading:
+        """Return the node as it was last measured; nothing is measured for that."""
+        devices = self.view.inventory.devices if self.view.inventory else []
+        self._newest = {one.uuid: self._newest[one.uuid] for one in devices if one.uuid in self._newest}
+        held = frozenset(claim.uuid for part in self.node.live for claim in part.intent.devices)
+        errors = self.view.conditions(False).device_errors
+        return NodeReading(self.view.name, devices, self._newest, held, errors, len(self.node.live))
 
     def _enforce_memory(self, now: float) -> None:
         """Warn parts that use more memory of a shared device than their share, and end those that continue."""

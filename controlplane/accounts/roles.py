@@ -37,6 +37,8 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("retention", "view add change delete", "override"),
             "retention.view_removal",
             "access.delete_secret",
+            "notifications.change_webhook",
+            "observability.view_tally",
         ]
     ),
     ACCOUNTANT: frozenset(
@@ -57,6 +59,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("jobs", "view", "job", "stage", "attempt", "event", "decision", "bundle"),
             "simulations.view_simulation",
             *_of("retention", "view", "override", "removal"),
+            "observability.view_tally",
         ]
     ),
 }

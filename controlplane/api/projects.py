@@ -24,8 +24,10 @@ from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.section import FieldError
+from controlplane.notifications import webhooks
 from controlplane.queries import retention as kept
 from controlplane.queries import secrets as secret_rows
+from controlplane.queries import webhooks as webhook_rows
 from controlplane.queries.projects import Project, shown
 from controlplane.retention import rules
 from controlplane.retention.models import Override
@@ -69,6 +71,13 @@ class MemberSerializer(serializers.ModelSerializer):
         fields = read_only_fields = ["user", "role"]
 
 
+class WebhookChoiceSerializer(StrictSerializer):
+    """Where to, and which states of jobs are told: those in which a job ends, if none are named."""
+
+    url = serializers.CharField(max_length=500)
+    states = serializers.ListField(child=serializers.CharField(max_length=20), default=list, max_length=20)
+
+
 class ProjectSerializer(ReadModelSerializer):
     class Meta:
         model = Project
@@ -86,7 +95,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     }
     parser_classes = [BoundedJSON, BoundedMergePatch]
     noun = gettext_noop("project {name}")
-    examples = {"name": "default", "secret": "HF_TOKEN", "user": "ann"}
+    examples = {"name": "default", "secret": "HF_TOKEN", "user": "ann", "webhook": "chat"}
     queryset = rows.Project.objects.none()
     serializer_class = ProjectSerializer
     pagination_class = WholeList
@@ -212,6 +221,46 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
                 row.save()
             audit.record("project.retention", project, before=before, after=_chosen(project))
         return Response(kept.of_project(project))
+
+    @extend_schema(operation_id="webhooks_list", responses=webhook_rows.WebhookList)
+    @action(detail=True, url_path="webhooks")
+    def list_webhooks(self, request: Request, name: str) -> Response:
+        """The webhooks of a project, without keys. For leads of the project and operators."""
+        return Response(webhook_rows.of_project(self._with_webhooks()))
+
+    @extend_schema(
+        operation_id="webhooks_put",
+        request=WebhookChoiceSerializer,
+        responses={200: webhook_rows.NewWebhook, 201: webhook_rows.NewWebhook, 409: Problem, 422: Problem},
+        examples=[
+            OpenApiExample("Failures", {"url": "https://example.org/hook", "states": ["FAILED"]}, request_only=True)
+        ],
+    )
+    @action(detail=True, methods=["put"], url_path="webhooks/<str:webhook>")
+    def put_webhook(self, request: Request, name: str, webhook: str) -> Response:
+        """Creates a webhook, with a key that is shown this once, or changes its address and states. For leads of the
+        project and operators."""
+        project, body = self._with_webhooks(), self.body(WebhookChoiceSerializer)
+        try:
+            row, key = webhooks.put(self.user, project, webhook, body["url"], body["states"] or webhooks.USUAL)
+        except webhooks.WebhookRefused as error:
+            fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
+            raise RequestRefused(error.status, error.code, str(error), errors=fields) from None
+        return Response(webhook_rows.NewWebhook(webhook_rows.shown(row), key), status=201 if key else 200)
+
+    @extend_schema(operation_id="webhooks_delete", responses={204: None})
+    @put_webhook.mapping.delete
+    def delete_webhook(self, request: Request, name: str, webhook: str) -> Response:
+        """Deletes a webhook, with what it was still to be told. For leads of the project and operators."""
+        webhooks.delete(self._with_webhooks(), webhook)
+        return Response(status=204)
+
+    def _with_webhooks(self) -> rows.Project:
+        """The project, whose webhooks the user must be allowed to change."""
+        project: rows.Project = self.get_object()
+        if not webhooks.may_change(self.user, project):
+            permitted(self.request, Permit.CHANGE_WEBHOOKS, _("see and change webhooks of a project"))
+        return project
 
     def get_queryset(self) -> QuerySet[rows.Project]:
         return permissions.visible_projects(self.user)

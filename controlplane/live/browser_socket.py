@@ -39,6 +39,7 @@ from django.http import HttpRequest, QueryDict
 from django.utils import translation
 
 from controlplane.accounts.rights import Rights, rights
+from controlplane.counted import counter
 from controlplane.live.feeds import Feed, feeds, sources
 from controlplane.queries.snapshots import TopicSource
 from controlplane.socket_authorization import AuthorizationWatch
@@ -166,6 +167,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.language = _language(self.scope)
         feeds().hints.enter(self._hinted)
         _rights.enter(self, key, self._judge)
+        counter.socket_opened()
         self.looking = asyncio.create_task(self._keep_looking())
         self.beating = asyncio.create_task(self._keep_beating())
 
@@ -188,6 +190,8 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         await _rights.leave(self)
+        if self.looking:
+            counter.socket_closed()
         for task in (self.looking, self.beating):
             if task:
                 task.cancel()

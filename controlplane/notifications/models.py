@@ -1,15 +1,19 @@
-"""The choices of users about mail on ended jobs, and the ends still to be mailed.
+"""The choices of users about mail on ended jobs and the ends still to be mailed; webhooks and what they are still to be
+told.
 
 Rows are deleted with their user and job by database constraints, so also by a release that does not know these tables.
 """
 
 from __future__ import annotations
 
+import uuid
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.accounts.models import Project, Sealed, slug
 from controlplane.jobs.models import Job
 
 
@@ -58,3 +62,47 @@ class Notice(models.Model):
             models.Index(fields=["claimed_at"], name="notice_on_its_way", condition=~Q(mail=None) & Q(sent_at=None)),
             models.Index(fields=["mail"], name="notice_of_mail"),
         ]
+
+
+class Webhook(Sealed):
+    """An address that is told of changes of a project's jobs; the sealed content is the key of its signatures.
+
+    ``states`` are those that are told. ``tried_at`` is when a worker last took deliveries of it, ``retry_at`` until
+    when nobody does again; ``failures`` counts failed tries since the last success, ``fault`` is the code of the last.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="webhooks", db_constraint=False)
+    name = models.CharField(max_length=63, validators=[slug])
+    url = models.CharField(max_length=500)
+    states = models.JSONField()
+    made_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    tried_at = models.DateTimeField(null=True)
+    retry_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(null=True)
+    failures = models.PositiveIntegerField(default=0)
+    fault = models.CharField(max_length=40, blank=True, default="")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="webhook_name_once_per_project")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def context(self) -> str:
+        return f"webhook {self.id}"
+
+
+class WebhookDelivery(models.Model):
+    """A change to be told; a trigger writes it together with the change. Deleted once it was delivered."""
+
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_constraint=False)
+    event = models.UUIDField()
+    at = models.DateTimeField()
+    data = models.JSONField()
+
+    class Meta:
+        verbose_name_plural = "webhook deliveries"
+        indexes = [models.Index(fields=["at"], name="webhook_delivery_at")]

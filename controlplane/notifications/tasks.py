@@ -1,8 +1,8 @@
-"""The Celery task of notices."""
+"""The Celery tasks of notices and webhooks."""
 
 from celery import shared_task
 
-from controlplane.notifications import notices
+from controlplane.notifications import notices, webhook_delivery
 from controlplane.operations.watch import claim
 
 EVERY_S = 60.0
@@ -15,3 +15,11 @@ def send() -> None:
     """Mails users about their ended jobs. Idempotent: a notice belongs to one mail."""
     if claim("notices", EVERY_S * 0.9):
         notices.send()
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.webhooks", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
+)
+def tell() -> None:
+    """Delivers to webhooks. Idempotent: a worker claims a webhook, and who is told twice sees the same id."""
+    webhook_delivery.send()

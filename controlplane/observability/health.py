@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from django.apps import apps
 from django.conf import settings
 from django.core.cache import cache
 from django.db import DatabaseError, connection
@@ -17,13 +18,12 @@ from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
 from controlplane.accounts.keys import KeyUnavailable, wrapper
-from controlplane.accounts.models import Secret
+from controlplane.accounts.models import Sealed
 from controlplane.changes import CYCLE_TASK
 from controlplane.clauses import in_words
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm, Heartbeat, Node, TaskRecord
 from controlplane.fleet.service import now_in_database
-from controlplane.jobs.models import JobSecrets
 from controlplane.workers import presence
 
 # The scheduler looks round every two seconds, the worker every minute.
@@ -156,7 +156,7 @@ def _storage() -> tuple[bool, str]:
 def _secrets() -> tuple[bool, str]:
     try:
         newest = wrapper().newest()
-        for model in (Secret, JobSecrets):
+        for model in (one for one in apps.get_models() if issubclass(one, Sealed)):
             for one in model._default_manager.order_by("key_id").distinct("key_id"):
                 one.require_key()
     except KeyUnavailable as error:

@@ -22,6 +22,7 @@ from controlplane.clauses import clause, told
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import logs, record, sealed, sessions
+from controlplane.observability import tallies
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
 from controlplane.simulations import service as simulations
@@ -109,6 +110,7 @@ def housekeeping() -> None:
     alarms.forget_old()
     recorder.forget_old()
     change_feed.forget_old()
+    tallies.fold()
     sessions.sweep()
     sealed.forget_ended()
     check_disk()

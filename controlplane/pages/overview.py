@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
 from controlplane.fleet import models as fleet
+from controlplane.jobs.held_idle import held_idle_lately
 from controlplane.jobs.models import Job
 from controlplane.pages.gantt import moment
 from controlplane.pages.shell import page, reader
@@ -31,7 +32,6 @@ from controlplane.queries import device_map, timeline
 from controlplane.queries import overview as found
 from controlplane.queries.attention import HeldDevice, attention
 from controlplane.queries.device_map import Facet
-from controlplane.queries.held_idle import held_idle_lately
 from controlplane.queries.reading import redacted
 from controlplane.queries.snapshots import Parts, Shared, TopicSource
 

@@ -19,10 +19,10 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.fleet.world import parsed
 from controlplane.jobs import models as rows
+from controlplane.jobs.held_idle import held_idle
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.devices import FRESH
 from controlplane.queries.expected_end import expected_end, going
-from controlplane.queries.held_idle import held_idle
 from controlplane.queries.job_rows import Placed, placed
 from controlplane.queries.refusals import Unseen
 

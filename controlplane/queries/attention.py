@@ -25,9 +25,9 @@ from controlplane.clauses import in_words
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import models as rows
+from controlplane.jobs.held_idle import IDLE_FOR
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
-from controlplane.queries.held_idle import IDLE_FOR
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7

@@ -21,12 +21,12 @@ from controlplane.accounts.models import User
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
+from controlplane.jobs.held_idle import held_idle
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from controlplane.queries import devices as device_rows
 from controlplane.queries.attention import HeldDevice, Sign, attention
 from controlplane.queries.clauses import Clause, clauses
-from controlplane.queries.held_idle import held_idle
 from controlplane.queries.job_rows import ExpectedStart, expected
 from controlplane.queries.shared import shared
 from scheduler.core.model.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState

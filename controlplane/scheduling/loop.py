@@ -16,6 +16,7 @@ from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
 from controlplane.clauses import clause, of_error, told
+from controlplane.counted import CYCLE_BOUNDS, counter
 from controlplane.fleet import alarms
 from controlplane.jobs import dependencies
 from controlplane.scheduling.alarms import CycleAlarms
@@ -93,6 +94,7 @@ def cycle() -> None:
                 raise
             finally:
                 _last_s = time.perf_counter() - began
+            counter.observe("cycle", (), _last_s, CYCLE_BOUNDS)
             if _store.has_read_everything:
                 keep_all()
             recorder.note(done, _last_s, _last_at)

@@ -125,6 +125,18 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: town.lead.client.delete("/api/v1/projects/default/secrets/HF"),
             "secret.delete",
         ),
+        ("PUT", "projects/{name}/webhooks/{webhook}"): (
+            lambda: town.lead.client.put(
+                "/api/v1/projects/default/webhooks/chat",
+                '{"url": "https://example.org"}',
+                content_type="application/json",
+            ),
+            "webhook.set",
+        ),
+        ("DELETE", "projects/{name}/webhooks/{webhook}"): (
+            lambda: town.lead.client.delete("/api/v1/projects/default/webhooks/chat"),
+            "webhook.delete",
+        ),
         ("POST", "device-codes/token"): (collect, "token.make"),
         ("DELETE", "tokens/current"): (
             lambda: Person(User.objects.get(username="owner")).client.delete("/api/v1/tokens/current"),

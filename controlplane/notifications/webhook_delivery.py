@@ -1,0 +1,165 @@
+"""Tells webhooks what happened: in order, each as a signed CloudEvent, again until it is accepted or a day old.
+
+Requests are made in a few threads, one webhook in one of them; a webhook that fails is left alone for a while, longer
+each time, so one that does not answer delays nobody else for long. See docs/decisions/079.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+from django.conf import settings
+from django.core.cache import cache
+from django.db import connection
+from django.db.models import Exists, F, OuterRef, Q
+from django.utils import timezone
+
+from controlplane.accounts.keys import KeyUnavailable
+from controlplane.notifications import outbound
+from controlplane.notifications.models import Webhook, WebhookDelivery
+
+log = logging.getLogger(__name__)
+
+TYPE: Final = "switchyard.job.state_changed"
+AT_ONCE: Final = 4
+MOST_IN_A_RUN: Final = 16
+# What one webhook is sent in one run, and how long that may take before the next has its turn.
+MOST_OF_ONE: Final = 20
+TURN_S: Final = 15.0
+# Longer than the task may take: a worker that died is followed by another one.
+CLAIMED_S: Final = 150
+RUNS: Final = "webhooks:sending"
+TOO_OLD: Final = timedelta(days=1)
+MOST_WAITING: Final = 1_000
+FIRST_S: Final = 10.0
+LONGEST_S: Final = 3_600.0
+
+_CROWDED = """
+DELETE FROM notifications_webhookdelivery WHERE id IN (
+    SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY webhook_id ORDER BY id DESC) AS place
+                    FROM notifications_webhookdelivery) ranked WHERE place > %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one webhook is to be sent now, by the ids of its deliveries."""
+
+    webhook: Webhook
+    key: bytes
+    due: list[tuple[int, str, bytes]]
+
+
+def send() -> int:
+    """Deliver what is due; return how many deliveries were accepted. One run at a time: slow addresses take no more
+    than one thread of the workers from other tasks."""
+    if not cache.add(RUNS, 1, CLAIMED_S):
+        return 0
+    try:
+        return _send()
+    finally:
+        cache.delete(RUNS)
+
+
+def _send() -> int:
+    WebhookDelivery.objects.filter(at__lt=timezone.now() - TOO_OLD).delete()
+    with connection.cursor() as cursor:
+        cursor.execute(_CROWDED, [MOST_WAITING])
+    turns = [turn for turn in map(_claimed, _due()) if turn is not None]
+    if not turns:
+        return 0
+    accepted = 0
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for turn, (ids, fault) in zip(turns, threads.map(_deliver, turns), strict=True):
+            WebhookDelivery.objects.filter(id__in=ids).delete()
+            accepted += len(ids)
+            _note(turn.webhook, bool(ids), fault)
+    return accepted
+
+
+def _due() -> list[Webhook]:
+    """Return the webhooks with something to tell that may be tried now, those first that waited longest for a try."""
+    waiting = WebhookDelivery.objects.filter(webhook=OuterRef("pk"))
+    due = Webhook.objects.filter(Exists(waiting)).filter(Q(retry_at=None) | Q(retry_at__lte=timezone.now()))
+    return list(due.order_by(F("tried_at").asc(nulls_first=True))[:MOST_IN_A_RUN])
+
+
+def _claimed(webhook: Webhook) -> Turn | None:
+    """Claim a webhook for this worker, and return what it is to be sent; None if another worker was quicker."""
+    now = timezone.now()
+    same = Webhook.objects.filter(pk=webhook.pk, tried_at=webhook.tried_at, retry_at=webhook.retry_at)
+    if not same.update(tried_at=now, retry_at=now + timedelta(seconds=CLAIMED_S)):
+        return None
+    try:
+        key = webhook.content()
+    except KeyUnavailable:
+        _note(webhook, False, "key_unavailable")
+        return None
+    rows = WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]
+    return Turn(webhook, key, [(row.id, str(row.event), msgspec.json.encode(_envelope(row))) for row in rows])
+
+
+def _envelope(row: WebhookDelivery) -> dict[str, Any]:
+    return {
+        "specversion": "1.0",
+        "id": str(row.event),
+        "source": settings.PUBLIC_URL,
+        "type": TYPE,
+        "subject": f"jobs/{row.data['number']}",
+        "time": row.at,
+        "datacontenttype": "application/json",
+        "data": row.data,
+    }
+
+
+def _deliver(turn: Turn) -> tuple[list[int], str]:
+    """Send in order until one fails or the turn is over; return which were accepted, and the code of the fault."""
+    accepted: list[int] = []
+    until = time.monotonic() + TURN_S
+    for row_id, event, body in turn.due:
+        if time.monotonic() > until:
+            break
+        try:
+            outbound.post(turn.webhook.url, body, headers(turn.key, event, body, int(time.time())))
+        except outbound.NotDelivered as error:
+            return accepted, error.code
+        accepted.append(row_id)
+    return accepted, ""
+
+
+def headers(key: bytes, event: str, body: bytes, at: int) -> dict[str, str]:
+    """Return the headers of a delivery, with its signature over id, time and body."""
+    signed = hmac.new(key, f"{event}.{at}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "Content-Type": "application/cloudevents+json; charset=utf-8",
+        "User-Agent": f"switchyard/{settings.VERSION}",
+        "Connection": "close",
+        "webhook-id": event,
+        "webhook-timestamp": str(at),
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+    }
+
+
+def _note(webhook: Webhook, has_delivered: bool, fault: str) -> None:
+    """Write down how it went: after a fault the webhook is left alone, for twice as long each time."""
+    now = timezone.now()
+    failures = (0 if has_delivered else webhook.failures) + (1 if fault else 0)
+    pause_s = min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 20)) if fault else 0.0
+    written: dict[str, Any] = {
+        "failures": failures,
+        "fault": fault[:40],
+        "retry_at": now + timedelta(seconds=pause_s) if fault else None,
+    }
+    if has_delivered:
+        written["delivered_at"] = now
+    # Not if it was set anew meanwhile.
+    Webhook.objects.filter(pk=webhook.pk, url=webhook.url).update(**written)

@@ -1,0 +1,96 @@
+"""Webhooks of projects: who may set and delete them, and how."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.accounts import audit, permissions
+from controlplane.accounts.models import Project, User, slug
+from controlplane.accounts.permissions import Permit
+from controlplane.notifications.models import Webhook
+from controlplane.notifications.outbound import NotDelivered, parsed_url
+from scheduler.core.model.lifecycle import FINAL, State
+
+MOST_WEBHOOKS: Final = 20
+USUAL: Final = sorted(FINAL)
+PREFIX: Final = "whsec_"
+
+
+class WebhookRefused(Exception):
+    """A webhook is not set; the text is for the user. ``field`` is the invalid field."""
+
+    def __init__(self, code: str, detail: str, field: str = "", status: int = 422) -> None:
+        super().__init__(detail)
+        self.code, self.field, self.status = code, field, status
+
+
+def may_change(user: User, project: Project) -> bool:
+    """Whether this user may see and change webhooks of this project: its leads, and operators."""
+    return permissions.may(user, Permit.CHANGE_WEBHOOKS) or permissions.led(user).filter(pk=project.pk).exists()
+
+
+def put(user: User, project: Project, name: str, url: str, states: Sequence[str]) -> tuple[Webhook, str]:
+    """Set a webhook; the second value is the key of its signatures if it is new, which is shown this once.
+
+    Raises :class:`WebhookRefused`, and ``KeyUnavailable``.
+    """
+    _check(name, url, states)
+    with transaction.atomic():
+        # Serialised, so that concurrent calls do not exceed the limit.
+        Project.objects.select_for_update().get(pk=project.pk)
+        row = Webhook.objects.filter(project=project, name=name).first()
+        key = ""
+        if row is None:
+            if Webhook.objects.filter(project=project).count() >= MOST_WEBHOOKS:
+                detail = _("project {project} has {most} webhooks; delete one that is not used any more")
+                raise WebhookRefused("too_many", detail.format(project=project.name, most=MOST_WEBHOOKS), status=409)
+            row = Webhook(project=project, name=name, made_by=user.get_username(), created_at=timezone.now())
+            content = secrets.token_bytes(32)
+            row.put(content)
+            key = PREFIX + base64.b64encode(content).decode()
+        row.url, row.states = url, sorted(set(states))
+        row.retry_at, row.failures, row.fault = None, 0, ""
+        row.save()
+        # Its path may be a secret of whoever is told.
+        host = parsed_url(url).hostname
+        audit.record("webhook.set", _named(row), after={"host": host, "states": row.states})
+    return row, key
+
+
+def delete(project: Project, name: str) -> None:
+    """Delete the webhook of this name, if there is one, with what it was still to be told."""
+    with transaction.atomic():
+        row = Webhook.objects.filter(project=project, name=name).first()
+        if row is not None:
+            audit.record("webhook.delete", _named(row), before={"states": row.states})
+            row.delete()
+
+
+def _named(row: Webhook) -> tuple[str, object, str]:
+    return "webhook", row.pk, f"{row.project.name}/{row.name}"
+
+
+def _check(name: str, url: str, states: Sequence[str]) -> None:
+    try:
+        slug(name)
+    except ValidationError as error:
+        raise WebhookRefused("invalid_name", error.messages[0], "name") from None
+    if not states or not set(states) <= set(State):
+        detail = _("states must be one or more of {states}").format(states=", ".join(State))
+        raise WebhookRefused("invalid", detail, "states")
+    try:
+        parsed_url(url)
+    except NotDelivered as error:
+        says = {
+            "https_only": _("url must begin with https://"),
+            "private_address": _("url must name a public host; private networks are those of YARD_WEBHOOK_NETWORKS"),
+        }.get(error.code, _("url must be an address such as https://example.org/hook, without user and password"))
+        raise WebhookRefused(error.code, says, "url") from None

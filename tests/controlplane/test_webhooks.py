@@ -1,0 +1,332 @@
+"""Webhooks: what is told to whom, signed and in order, again until it is accepted; and where no request ever goes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import http.server
+import ipaddress
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.http import HttpResponse
+from django.utils import timezone
+
+from agents.storage import certificate
+from controlplane.accounts.models import AuditEntry, Project
+from controlplane.jobs.models import Job
+from controlplane.notifications import outbound, webhook_delivery
+from controlplane.notifications.models import Webhook, WebhookDelivery
+from controlplane.notifications.outbound import NotDelivered, post
+from tests.controlplane.people import Person, Town
+from tests.record.yard import stage
+
+LOCAL = (ipaddress.ip_network("127.0.0.0/8"),)
+
+
+class Listener(http.server.ThreadingHTTPServer):
+    """A server that keeps what it was sent, and answers what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.heard: list[tuple[str, dict[str, str], bytes]] = []
+        self.status = 204
+        self.location = ""
+        self.url = f"http://127.0.0.1:{self.server_port}/hook?room=1"
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    server: Listener
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.heard.append((self.path, dict(self.headers.items()), body))
+        self.send_response(self.server.status)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def listener(settings: Any) -> Iterator[Listener]:
+    settings.WEBHOOK_NETWORKS = LOCAL
+    with Listener() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def put(person: Person, url: str, name: str = "chat", project: str = "default", **more: Any) -> HttpResponse:
+    body = json.dumps({"url": url, **more})
+    return person.client.put(f"/api/v1/projects/{project}/webhooks/{name}", body, content_type="application/json")
+
+
+def code_of(ask: Callable[[], Any]) -> str:
+    with pytest.raises(NotDelivered) as told:
+        ask()
+    return told.value.code
+
+
+# -- who
+
+
+def test_leads_and_operators_have_webhooks_and_nobody_else_sees_them(town: Town) -> None:
+    for person, status in (
+        (town.anonymous, 401), (town.owner, 403), (town.viewer, 403), (town.stranger, 404),
+        (Person(town.lead.user, "read"), 403),
+    ):  # fmt: skip
+        assert put(person, "https://example.org/hook").status_code == status
+    made = put(town.lead, "https://example.org/hook?token=1")
+    assert made.status_code == 201
+    assert json.loads(made.content)["key"].startswith("whsec_")
+    again = json.loads(put(town.staff, "https://example.org/other", states=["FAILED"]).content)
+    assert (again["key"], again["webhook"]["states"]) == ("", ["FAILED"])
+    (listed,) = town.lead.read("/projects/default/webhooks")["results"]
+    assert (listed["url"], listed["waiting"]) == ("https://example.org/other", 0)
+    assert town.owner.get("/projects/default/webhooks").status_code == 403
+    assert town.stranger.get("/projects/default/webhooks").status_code == 404
+    assert "token=1" not in json.dumps(list(AuditEntry.objects.values_list("after", flat=True)))
+    for _ in range(2):
+        assert town.lead.client.delete("/api/v1/projects/default/webhooks/chat").status_code == 204
+    assert not Webhook.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"url": "http://example.org"}, "/url"),
+        ({"url": "https://me:secret@example.org"}, "/url"),
+        ({"url": "https://127.0.0.1/"}, "/url"),
+        ({"url": "https://[::ffff:10.0.0.1]/"}, "/url"),
+        ({"url": "https://169.254.169.254/latest"}, "/url"),
+        ({"url": "file:///etc/passwd"}, "/url"),
+        ({"url": "https://"}, "/url"),
+        ({"url": "https://example.org:99999"}, "/url"),
+        ({"url": "https://example.org/\r\nHost: other"}, "/url"),
+        ({"url": "https://example.org", "states": ["DONE"]}, "/states"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_with_its_field(town: Town, body: dict[str, Any], field: str) -> None:
+    answer = town.lead.client.put(
+        "/api/v1/projects/default/webhooks/chat", json.dumps(body), content_type="application/json"
+    )
+    assert answer.status_code in (400, 422), answer.content
+    assert json.loads(answer.content)["errors"][0]["pointer"] == field
+    assert put(town.lead, "https://example.org", name="Not a slug").status_code == 422
+
+
+# -- what is told
+
+
+def test_ends_are_told_in_order_signed_and_once(town: Town, listener: Listener) -> None:
+    key = base64.b64decode(json.loads(put(town.lead, listener.url).content)["key"].removeprefix("whsec_"))
+    agent = town.machine()
+    jobs = [town.running(agent, name=name) for name in ("first", "second")]
+    agent.end(stage(jobs[0]))
+    agent.end(stage(jobs[1]), 3)
+    assert webhook_delivery.send() == 2
+    assert webhook_delivery.send() == 0
+    told = [json.loads(body) for _, _, body in listener.heard]
+    assert [(one["data"]["name"], one["data"]["state"], one["data"]["cause"]) for one in told] == [
+        ("first", "COMPLETED", ""),
+        ("second", "FAILED", "EXIT_CODE"),
+    ]
+    assert {one["specversion"] for one in told} == {"1.0"}
+    assert {one["type"] for one in told} == {"switchyard.job.state_changed"}
+    assert told[0]["subject"] == f"jobs/{jobs[0].number}"
+    for (path, headers, body), one in zip(listener.heard, told, strict=True):
+        assert path == "/hook?room=1"
+        assert headers["Content-Type"].startswith("application/cloudevents+json")
+        assert headers["webhook-id"] == one["id"]
+        signed = f"{one['id']}.{headers['webhook-timestamp']}.".encode() + body
+        signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        assert headers["webhook-signature"] == f"v1,{signature}"
+
+
+def test_only_the_states_that_were_chosen_and_the_own_project_are_told(town: Town, listener: Listener) -> None:
+    put(town.lead, listener.url, states=["RUNNING"])
+    put(town.stranger, listener.url, project="other", states=["RUNNING", "COMPLETED"])
+    agent = town.machine()
+    job = town.running(agent)
+    agent.end(stage(job))
+    webhook_delivery.send()
+    assert [json.loads(body)["data"]["state"] for _, _, body in listener.heard] == ["RUNNING"]
+
+
+# -- and when it fails
+
+
+def told_of(town: Town, count: int = 1) -> None:
+    """So many deliveries that wait, as the trigger writes them."""
+    for _ in range(count):
+        job = town.job()
+        Job.objects.filter(id=job.id).update(state="CANCELLED", ended_at=timezone.now())
+        Job.objects.filter(id=job.id).delete()
+
+
+def test_what_was_not_accepted_is_told_again_later_with_the_same_id(town: Town, listener: Listener) -> None:
+    put(town.lead, listener.url)
+    told_of(town, 2)
+    listener.status = 503
+    pauses = []
+    for _ in range(3):
+        before = timezone.now()
+        assert webhook_delivery.send() == 0
+        assert webhook_delivery.send() == 0, "it is left alone for a while"
+        row = Webhook.objects.get()
+        assert row.retry_at is not None
+        pauses.append(round((row.retry_at - before).total_seconds() / 10))
+        Webhook.objects.update(retry_at=None)
+    assert (pauses, row.failures, row.fault) == ([1, 2, 4], 3, "status_503")
+    listener.status = 200
+    assert webhook_delivery.send() == 2
+    ids = [headers["webhook-id"] for _, headers, _ in listener.heard]
+    assert len(ids) == 5
+    assert len(set(ids[:4])) == 1, "in order: the second waits for the first"
+    (listed,) = town.lead.read("/projects/default/webhooks")["results"]
+    assert (listed["failures"], listed["fault"], listed["waiting"]) == (0, "", 0)
+
+
+def test_one_that_does_not_answer_delays_no_other(town: Town, listener: Listener) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    put(town.lead, closed, name="a-dead-one")
+    put(town.lead, listener.url, name="b-live-one")
+    told_of(town)
+    assert webhook_delivery.send() == 1
+    assert Webhook.objects.get(name="a-dead-one").fault == "no_answer"
+    assert len(listener.heard) == 1
+
+
+def test_what_is_old_or_too_much_goes(town: Town, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(town.lead, listener.url)
+    monkeypatch.setattr(webhook_delivery, "MOST_WAITING", 2)
+    told_of(town, 4)
+    newest = list(WebhookDelivery.objects.order_by("-id").values_list("event", flat=True)[:2])
+    listener.status = 500
+    webhook_delivery.send()
+    assert set(WebhookDelivery.objects.values_list("event", flat=True)) == set(newest)
+    WebhookDelivery.objects.update(at=timezone.now() - timedelta(days=2))
+    webhook_delivery.send()
+    assert not WebhookDelivery.objects.exists()
+
+
+def test_a_project_takes_its_webhooks_along(town: Town) -> None:
+    put(town.stranger, "https://example.org", project="other")
+    with connection.cursor() as cursor:  # as a release does that does not know the table
+        cursor.execute(
+            "DELETE FROM access_member WHERE project_id = (SELECT id FROM access_project WHERE name = 'other')"
+        )
+        cursor.execute("UPDATE access_user SET default_project_id = NULL")
+        cursor.execute("DELETE FROM access_project WHERE name = 'other'")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    assert not Webhook.objects.exists()
+    assert not Project.objects.filter(name="other").exists()
+
+
+# -- where no request goes
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
+        "255.255.255.255", "::1", "::", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
+        "2001:0:7f00:1::", "::127.0.0.1", "fec0::1", "ff02::1",
+    ],
+)  # fmt: skip
+def test_no_name_leads_to_a_host_that_only_the_server_should_reach(
+    address: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.WEBHOOK_NETWORKS = ()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    found = [(family, socket.SOCK_STREAM, 6, "", (address, 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("it was connected to"))
+    assert code_of(lambda: post("https://innocent.example.org/", b"{}", {})) == "private_address"
+
+
+def test_what_a_name_resolves_to_is_judged_and_connected_to_once(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1" if len(asked) == 1 else "10.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    places = []
+
+    def connect(place: tuple[str, int], **more: Any) -> socket.socket:
+        places.append(place[0])
+        sock = socket.socket()
+        sock.connect(place)
+        return sock
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    post(f"http://rebind.example.org:{listener.server_port}/", b"{}", {})
+    assert (asked, places) == (["rebind.example.org"], ["127.0.0.1"])
+    assert listener.heard[0][1]["Host"] == f"rebind.example.org:{listener.server_port}"
+
+
+def test_redirections_lead_nowhere(listener: Listener) -> None:
+    listener.status, listener.location = 307, listener.url
+    assert code_of(lambda: post(listener.url, b"{}", {})) == "status_307"
+    assert len(listener.heard) == 1
+
+
+@contextlib.contextmanager
+def odd(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that answers its one client in its own way."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            client, _ = server.accept()
+            with client, contextlib.suppress(OSError):
+                answer(client)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def test_an_answer_without_end_is_cut_off(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.WEBHOOK_NETWORKS = LOCAL
+    monkeypatch.setattr(outbound, "MOST_S", 0.3)
+    gone = threading.Event()
+
+    def drip(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not gone.wait(0.01):
+            client.sendall(b"x")
+
+    with odd(drip) as port:
+        assert code_of(lambda: post(f"http://127.0.0.1:{port}/", b"{}", {})) == "timed_out"
+        gone.set()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(settings: Any, tmp_path: Any) -> None:
+    settings.WEBHOOK_NETWORKS = LOCAL
+    context, _pin = certificate.serving(tmp_path)
+
+    def shake(client: socket.socket) -> None:
+        with context.wrap_socket(client, server_side=True) as tls:
+            tls.recv(1)
+
+    with odd(shake) as port:
+        assert code_of(lambda: post(f"https://127.0.0.1:{port}/", b"{}", {})) == "tls_failed"
