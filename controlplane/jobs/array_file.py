@@ -22,7 +22,7 @@ MOST_ELEMENTS: Final = 10_000
 MOST_PARAMETERS: Final = 32
 MOST_VALUES: Final = 1_000
 HIGHEST_INDEX: Final = 4_000_000
-LONGEST_TEXT: Final = 1_000
+LONGEST_TEXT: Final = 200
 ARRAY_KEYS: Final = ("indexes", "parameters", "max_parallel", "sample", "seed")
 RANGES: Final = ("uniform", "log_uniform", "integers")
 # With so many points of a grid a sample is drawn from a shuffled list of them; with more, repeated draws are rare.

@@ -7,10 +7,10 @@ array's row, against the states of the elements: nothing is counted that a kille
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Count
 
 from controlplane.accounts import audit
@@ -67,10 +67,7 @@ def full(starting: Iterable[Job]) -> set[uuid.UUID]:
 
 def cancel(array: Array, actor: str, reason: str = "") -> None:
     """Cancel all elements of an array that have not ended, the last ones first. Idempotent."""
-    before = states(array)
-    for ids in _in_steps(array):
-        service.cancel_many(ids, actor, reason)
-    _audit("cancel", array, before, reason)
+    _in_steps(array, lambda ids: service.cancel_many(ids, actor, reason), "cancel", reason)
 
 
 def hold(array: Array, actor: str, reason: str = "") -> None:
@@ -95,20 +92,23 @@ def state_of(counts: Mapping[str, int]) -> State:
 
 
 def _hold_or_release(array: Array, actor: str, reason: str, what: What) -> None:
-    before = states(array)
-    if not sum([service.hold_or_release_many(ids, actor, reason, what) for ids in _in_steps(array)]):
-        raise IllegalTransition(state_of(before), what)
-    _audit(str(what), array, before, reason)
+    count = _in_steps(array, lambda ids: service.hold_or_release_many(ids, actor, reason, what), str(what), reason)
+    if not count:
+        raise IllegalTransition(state_of(states(array)), what)
 
 
-def _in_steps(array: Array) -> Iterator[list[uuid.UUID]]:
-    """Yield the open elements of an array, the last ones first: others start at the other end meanwhile."""
+def _in_steps(array: Array, act: Callable[[list[uuid.UUID]], int], action: str, reason: str) -> int:
+    """Act on the open elements of an array, some in each transaction, and return how many changed.
+
+    The last ones come first: others start at the other end meanwhile. The audit entry is written with the first change.
+    """
     jobs = array.jobs.exclude(state__in=sorted(FINAL)).order_by("-array_index")
-    ids = list(jobs.values_list("id", flat=True))
+    ids, before, count = list(jobs.values_list("id", flat=True)), states(array), 0
     for at in range(0, len(ids), AT_ONCE):
-        yield ids[at : at + AT_ONCE]
-
-
-def _audit(action: str, array: Array, before: Mapping[str, int], reason: str) -> None:
-    named = ("array", array.number, f"#{array.number}")
-    audit.record(f"array.{action}", named, before=before, after=states(array), reason=reason)
+        with transaction.atomic():
+            changed = act(ids[at : at + AT_ONCE])
+            if changed and not count:
+                named = ("array", array.number, f"#{array.number}")
+                audit.record(f"array.{action}", named, before=before, after={"open": len(ids)}, reason=reason)
+            count += changed
+    return count

@@ -28,7 +28,8 @@ from scheduler.core.model.lifecycle import StageEvent as What
 # Verdicts that are written in one transaction.
 AT_ONCE: Final = 500
 
-# An array has failed as soon as one of its elements has, and has ended when all have.
+# An array has failed as soon as one of its elements has, and has ended when all have. Elements of one array have higher
+# numbers than the array, and are no namesakes for each other.
 _DECIDED: Final = """
 SELECT d.id, d.job_id, d.name, d.when,
        CASE WHEN d.when = 'afterany' OR (d.when = 'afternotok') = (t.state <> 'COMPLETED') THEN 'met' ELSE 'never' END,
@@ -50,8 +51,8 @@ UNION ALL
 SELECT d.id, d.job_id, d.name, d.when, 'met', ''
 FROM jobs_dependency d JOIN jobs_job j ON j.id = d.job_id
 WHERE d.verdict = '' AND d.when = 'singleton' AND NOT EXISTS (
-    SELECT 1 FROM jobs_job e WHERE e.user_id = j.user_id AND e.name = j.name AND e.number < j.number
-    AND e.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND e.array_id IS DISTINCT FROM coalesce(j.array_id, -1))
+    SELECT 1 FROM jobs_job e WHERE e.user_id = j.user_id AND e.name = j.name
+    AND e.number < coalesce(j.array_id, j.number) AND e.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED'))
 ORDER BY 1 LIMIT %s
 """
 _DECIDE: Final = """

@@ -25,36 +25,39 @@ When = Dependency.When
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A job, or a whole array, that a job may depend on. ``elements`` are the jobs of an array by index.
-
-    ``is_whole`` tells that none of them was removed.
-    """
+    """A job, or a whole array, that a job may depend on. ``is_whole`` tells that no element was removed."""
 
     name: str
     job: uuid.UUID | None = None
     array: int | None = None
-    elements: Mapping[int, uuid.UUID] = field(default_factory=dict)
     is_whole: bool = True
+
+    def elements(self) -> dict[int, uuid.UUID]:
+        """Return the jobs of an array by index."""
+        found = Job.objects.filter(array=self.array).values_list("array_index", "id")
+        return {index or 0: job for index, job in found}
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """One dependency as resolved; ``on`` is None for a singleton."""
+    """One dependency as resolved; ``on`` is None for a singleton. ``elements`` are those of the other array by index,
+    for ``aftercorr``."""
 
     when: When
     on: Earlier | None = None
+    elements: Mapping[int, uuid.UUID] = field(default_factory=dict)
 
     def of(self, index: int | None) -> uuid.UUID | None:
         """Return the job for which the element with this index waits; None for a whole array and a singleton."""
-        if self.on is None:
-            return None
-        return self.on.elements[index] if self.when == When.AFTERCORR and index is not None else self.on.job
+        if self.elements and index is not None:
+            return self.elements[index]
+        return self.on.job if self.on else None
 
     def name(self, index: int | None) -> str:
         """Return what the element with this index waits for as people name it."""
         if self.on is None:
             return ""
-        return f"{self.on.name}_{index}" if self.when == When.AFTERCORR else self.on.name
+        return f"{self.on.name}_{index}" if self.elements else self.on.name
 
 
 Finder = Callable[[str], Earlier | None]
@@ -75,8 +78,7 @@ def finder(user: User) -> Finder:
         row = None if match[2] else Array.objects.filter(visible_jobs(user), number=number).first()
         if row is None:
             return None
-        elements = {index or 0: job for index, job in row.jobs.values_list("array_index", "id")}
-        return Earlier(name, array=number, elements=elements, is_whole=len(elements) == row.count)
+        return Earlier(name, array=number, is_whole=row.jobs.count() == row.count)
 
     return find
 
@@ -108,8 +110,7 @@ def depends_on(job: Section, find: Finder, indexes: Sequence[int] | None) -> lis
             detail = _("elements of array {job} were removed, so it is not known how they ended").format(job=name)
             part.refuse("job", detail, "unknown_job")
         elif on is not None and when == When.AFTERCORR:
-            _check_elements(part, on, indexes)
-            found.append(Awaited(when, on))
+            found.append(Awaited(when, on, _elements(part, on, indexes)))
         elif on is not None:
             found.append(Awaited(when, on))
     if len({(each.when, each.on and each.on.name) for each in found}) < len(found):
@@ -117,17 +118,20 @@ def depends_on(job: Section, find: Finder, indexes: Sequence[int] | None) -> lis
     return found
 
 
-def _check_elements(part: Section, on: Earlier, indexes: Sequence[int] | None) -> None:
-    """Refuse ``aftercorr`` where an element has no element to wait for."""
+def _elements(part: Section, on: Earlier, indexes: Sequence[int] | None) -> Mapping[int, uuid.UUID]:
+    """Return the elements for which those with these indexes wait; refuse ``aftercorr`` where one has none."""
     if on.array is None or indexes is None:
         detail = _("aftercorr joins the elements of two arrays; a job waits for another by afterok")
         part.refuse("when", detail, "not_an_array")
-        return
-    missing = [str(index) for index in indexes if index not in on.elements]
+        return {}
+    elements = on.elements()
+    missing = [str(index) for index in indexes if index not in elements]
     if missing:
         few = listed(missing[:5]) + (" …" if len(missing) > 5 else "")
         detail = _("array {job} has no elements {indexes}, for which elements of this array would wait")
         part.refuse("job", detail.format(job=on.name, indexes=few), "unknown_job")
+        return {}
+    return {index: elements[index] for index in indexes}
 
 
 def _name(value: object) -> str:

@@ -106,7 +106,9 @@ class Job(models.Model):
             ),
             models.Index(fields=["bundle"], name="job_of_bundle", condition=~Q(bundle="")),
             models.Index(fields=["array", "state"], name="job_of_array", condition=Q(array__isnull=False)),
-            models.Index(fields=["user", "name"], name="job_open_namesake", condition=~Q(state__in=sorted(FINAL))),
+            models.Index(
+                fields=["user", "name", "number"], name="job_open_namesake", condition=~Q(state__in=sorted(FINAL))
+            ),
         ]
 
     def __str__(self) -> str:

@@ -292,25 +292,31 @@ def _numbers(count: int, user: User, *, alone: bool) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+_LOCK_JOBS = "SELECT id FROM jobs_job WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
+_LOCK_ARRAYS = "SELECT number FROM jobs_array WHERE number = ANY(%s) ORDER BY number FOR KEY SHARE"
+_WHOLE = """
+SELECT y.number FROM jobs_array y
+WHERE y.number = ANY(%s) AND y.count = (SELECT count(*) FROM jobs_job e WHERE e.array_id = y.number)
+"""
+
+
 def _lock_awaited(resolved: Iterable[jobfile.Resolved]) -> None:
     """Keep the jobs and arrays on which these depend from being removed until the transaction ends."""
     jobs: set[uuid.UUID] = set()
     arrays: set[int] = set()
-    for one in resolved:
-        for awaited in one.depends_on:
-            if awaited.on is None:
-                continue
-            if awaited.on.job is not None:
-                jobs.add(awaited.on.job)
-            elif awaited.on.array is not None:
-                arrays.add(awaited.on.array)
-                jobs.update(awaited.on.elements.values())
+    for awaited in (awaited for one in resolved for awaited in one.depends_on):
+        jobs.update(awaited.elements.values())
+        if awaited.on and awaited.on.job:
+            jobs.add(awaited.on.job)
+        elif awaited.on and awaited.on.array and not awaited.elements:
+            arrays.add(awaited.on.array)
+    if not jobs and not arrays:
+        return
     with connection.cursor() as cursor:
-        for table, key, ids in (("jobs_job", "id", jobs), ("jobs_array", "number", arrays)):
-            if ids:
-                cursor.execute(f"SELECT 1 FROM {table} WHERE {key} = ANY(%s) ORDER BY {key} FOR KEY SHARE", [list(ids)])
-                if len(cursor.fetchall()) < len(ids):
-                    raise jobfile.InvalidSpec([depends_on.gone()])
+        for statement, ids in ((_LOCK_JOBS, list(jobs)), (_LOCK_ARRAYS, list(arrays)), (_WHOLE, list(arrays))):
+            cursor.execute(statement, [ids])
+            if len(cursor.fetchall()) < len(ids):
+                raise jobfile.InvalidSpec([depends_on.gone()])
 
 
 @dataclass(slots=True)
@@ -470,14 +476,13 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
     return locked
 
 
-def cancel_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str = "") -> None:
-    """Cancel these jobs in one transaction; those that have ended stay as they are. The caller writes the audit
-    entry."""
+def cancel_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str = "") -> int:
+    """Cancel these jobs in one transaction, and return how many had not ended. The caller writes the audit entry."""
     with transaction.atomic():
-        _cancel(list(lock(job_ids).values()), actor, reason)
+        return _cancel(list(lock(job_ids).values()), actor, reason)
 
 
-def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> None:
+def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> int:
     at = timezone.now()
     why = reason if isinstance(reason, Told) else Told(reason)
     stages = list(Stage.objects.filter(job__in=jobs).order_by("job", "index").defer(*_UNREAD))
@@ -491,6 +496,7 @@ def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> None:
     notes += stop(jobs, active, Cause.CANCELLED, at)
     settle(jobs, notes, at, stages)
     _announce(jobs)
+    return len(open_)
 
 
 def requeue(job: Job, actor: str, reason: str = "") -> Job:

@@ -238,11 +238,14 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
             if len(faults) >= 100:
                 break
     count = sum(len(one.array) if one.array else 1 for one in found)
-    if any(one.array for one in found) and (
-        count > array_file.MOST_ELEMENTS or sum(one.size for one in found) > LARGEST_ARRAY
+    waits = sum(len(one.depends_on) * (len(one.array) if one.array else 1) for one in found)
+    if waits > MOST_WAITS_IN_ALL or (
+        any(one.array for one in found)
+        and (count > array_file.MOST_ELEMENTS or sum(one.size for one in found) > LARGEST_ARRAY)
     ):
-        detail = _("the files of one request may have at most {most:,} elements in all, and less if they are long")
-        faults.append(FieldError("/jobs", detail.format(most=array_file.MOST_ELEMENTS), "too_many"))
+        said = _("one request may have at most {most:,} elements, less if files are long, and {waits:,} dependencies")
+        detail = said.format(most=array_file.MOST_ELEMENTS, waits=MOST_WAITS_IN_ALL)
+        faults.append(FieldError("/jobs", detail, "too_many"))
     if faults:
         raise InvalidSpec(faults)
     return found

@@ -44,8 +44,8 @@ class BestElement(msgspec.Struct, frozen=True):
 class Array(msgspec.Struct, frozen=True):
     """Many jobs from one file. ``count`` elements were submitted; ``counts`` has those that are kept, by state.
 
-    ``state`` is that of the whole, from those of its elements as that of a job from its stages. ``parameters`` is what
-    the file declares of each. ``started_at`` is the first start, ``ended_at`` the last end once all have ended.
+    ``state`` is that of the whole, from those of its elements as that of a job from its stages. ``started_at`` is the
+    first start, ``ended_at`` the last end once all have ended.
     """
 
     number: int
@@ -57,15 +57,16 @@ class Array(msgspec.Struct, frozen=True):
     count: int
     counts: dict[str, int]
     max_parallel: int | None
-    parameters: dict[str, Any]
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
 
 
 class ArrayDetail(Array, frozen=True):
-    """An array, the names of the numbers that its elements reported, and the best of one where it was asked for."""
+    """An array, what its file declares of each parameter, the names of the numbers that its elements reported, and the
+    best of one where it was asked for."""
 
+    parameters: dict[str, Any] = {}
     metrics: list[str] = []
     best: BestElement | None = None
 
@@ -93,7 +94,11 @@ class ArrayElementPage(msgspec.Struct, frozen=True):
 
 def visible(user: User) -> QuerySet[rows.Array]:
     """The arrays that this user may see."""
-    return rows.Array.objects.filter(permissions.visible_jobs(user)).select_related("project", "user", "pool")
+    return (
+        rows.Array.objects.filter(permissions.visible_jobs(user))
+        .select_related("project", "user", "pool")
+        .defer("asked")
+    )
 
 
 def found(user: User, name: str) -> rows.Array:
@@ -130,7 +135,6 @@ def _array(row: rows.Array, counts: dict[str, int], first: datetime | None, last
         count=row.count,
         counts=counts,
         max_parallel=row.max_parallel,
-        parameters=row.asked.get("parameters") or {},
         submitted_at=row.submitted_at,
         started_at=first,
         ended_at=last if set(counts) <= FINAL else None,
@@ -141,10 +145,19 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
     """This array with the best element by a metric, if one is named."""
     (array,) = shown([row])
     return ArrayDetail(
-        **msgspec.structs.asdict(array), metrics=metrics(row), best=_best(row, metric, goal) if metric else None
+        **msgspec.structs.asdict(array),
+        parameters=row.asked.get("parameters") or {},
+        metrics=metrics(row),
+        best=_best(row, metric, goal) if metric else None,
     )
 
 
+# Numbers beyond the range of a float are none; texts stay in the database, where they may be long.
+_NUMBERS = """
+SELECT s.job_id, v.key, v.number::float8 FROM jobs_stage s CROSS JOIN LATERAL (
+    SELECT key, CASE WHEN jsonb_typeof(value) = 'number' THEN value::numeric END AS number FROM jsonb_each(s.values)) v
+WHERE s.job_id = ANY(%s) AND abs(v.number) < 1e300 ORDER BY s.index
+"""
 _METRICS = """
 SELECT DISTINCT v.key FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id CROSS JOIN LATERAL jsonb_each(s.values) v
 WHERE j.array_id = %s AND jsonb_typeof(v.value) = 'number' ORDER BY 1 LIMIT %s
@@ -183,13 +196,10 @@ def elements(jobs: Iterable[rows.Job]) -> list[ArrayElement]:
     """These elements in short, in the same order."""
     jobs = list(jobs)
     values: dict[Any, dict[str, float]] = defaultdict(dict)
-    stages = rows.Stage.objects.filter(job__in=jobs).order_by("index").values_list("job", "values")
-    for job, told in stages:
-        values[job] |= {
-            name: float(value)
-            for name, value in told.items()
-            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-        }
+    with connection.cursor() as cursor:
+        cursor.execute(_NUMBERS, [[job.id for job in jobs]])
+        for job_id, name, value in cursor.fetchall():
+            values[job_id][name] = value
     return [
         ArrayElement(
             index=job.array_index or 0,

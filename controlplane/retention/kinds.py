@@ -65,20 +65,26 @@ def _remove_logs(ids: Sequence[Any]) -> None:
     logs.remove([part.id for part in Part.objects.select_for_update().filter(id__in=ids).order_by("id")])
 
 
-def _ended_jobs(project: Project | None) -> QuerySet[Job]:
-    ended = Job.objects.filter(project=project, state__in=sorted(FINAL), ended_at__isnull=False)
-    # How it ended is still to be seen by those that depend on it.
+def _seen(ended: QuerySet[Job]) -> QuerySet[Job]:
+    """Those of the jobs whose end nobody that depends on them has still to see."""
     awaited = Dependency.objects.filter(verdict="")
     ended = ended.exclude(Exists(awaited.filter(on_job=OuterRef("pk"))))
-    ended = ended.exclude(Exists(awaited.filter(on_array=OuterRef("array"))))
-    return ended.annotate(age=F("ended_at"), size=Value(0)).order_by("ended_at")
+    return ended.exclude(Exists(awaited.filter(on_array=OuterRef("array"))))
+
+
+def _ended_jobs(project: Project | None) -> QuerySet[Job]:
+    ended = Job.objects.filter(project=project, state__in=sorted(FINAL), ended_at__isnull=False)
+    return _seen(ended).annotate(age=F("ended_at"), size=Value(0)).order_by("ended_at")
 
 
 def _remove_jobs(ids: Sequence[Any]) -> None:
+    # A submission that begins to depend on one of them holds these locks.
+    rows = list(Job.objects.select_for_update().filter(pk__in=ids).order_by("id"))
+    arrays = {job.array_id for job in rows if job.array_id is not None}
+    list(Array.objects.select_for_update().filter(number__in=arrays).order_by("number"))
+    ids = list(_seen(Job.objects.filter(pk__in=ids)).values_list("pk", flat=True))
     logs.unlink(list(Part.objects.filter(attempt__stage__job__in=ids, log__gone_at=None).values_list("id", flat=True)))
-    rows = Job.objects.filter(pk__in=ids)
-    arrays = set(rows.exclude(array=None).values_list("array", flat=True))
-    rows.delete()
+    Job.objects.filter(pk__in=ids).delete()
     Array.objects.filter(~Exists(Job.objects.filter(array=OuterRef("number"))), number__in=arrays).delete()
 
 

@@ -88,6 +88,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def window() -> int:
         return MaintenanceWindow.objects.latest("id").pk
 
+    array = owner.post("/jobs", {"run": "x", "array": {"indexes": "0-2"}}).json()["number"]
     starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
     tar = gzip.compress(b"x" * 100)
     small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
@@ -151,6 +152,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "jobs/{name}/release"): (lambda: hold("release"), "job.release"),
         ("POST", "jobs/{name}/cancel"): (lambda: hold("cancel"), "job.cancel"),
         ("POST", "jobs/batch"): (lambda: owner.post("/jobs/batch", {"jobs": [{"run": "x"}] * 3}), "job.submit"),
+        ("POST", "arrays/{name}/hold"): (lambda: owner.post(f"/arrays/{array}/hold", WHY), "array.hold"),
+        ("POST", "arrays/{name}/release"): (lambda: owner.post(f"/arrays/{array}/release", WHY), "array.release"),
+        ("POST", "arrays/{name}/cancel"): (lambda: owner.post(f"/arrays/{array}/cancel", WHY), "array.cancel"),
         ("POST", "attempts/{name}/adjust"): (
             lambda: owner.post(f"/attempts/{attempt.pk}/adjust", {"cpu_weight": 5, **WHY}),
             "attempt.adjust",

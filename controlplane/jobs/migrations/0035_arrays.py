@@ -120,7 +120,7 @@ class Migration(migrations.Migration):
             model_name="job",
             index=models.Index(
                 condition=models.Q(("state__in", ["CANCELLED", "COMPLETED", "FAILED"]), _negated=True),
-                fields=["user", "name"],
+                fields=["user", "name", "number"],
                 name="job_open_namesake",
             ),
         ),
