@@ -37,6 +37,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("retention", "view add change delete", "override"),
             "retention.view_removal",
             "access.delete_secret",
+            *_of("usage", "view", "ledgerentry", "price"),
         ]
     ),
     ACCOUNTANT: frozenset(
@@ -45,6 +46,8 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "access.view_user",
             *_of("pools", "view add change delete", "quota", "priorityclass"),
             "pools.view_pool",
+            "usage.view_ledgerentry",
+            *_of("usage", "view add change delete", "price"),
         ]
     ),
     AUDITOR: frozenset(
@@ -57,6 +60,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("jobs", "view", "job", "stage", "attempt", "event", "decision", "bundle"),
             "simulations.view_simulation",
             *_of("retention", "view", "override", "removal"),
+            *_of("usage", "view", "ledgerentry", "price"),
         ]
     ),
 }

@@ -35,6 +35,7 @@ from controlplane.queries import events as history
 from controlplane.queries import job_rows, jobs
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
+from controlplane.queries import receipts
 from controlplane.queries import values as reported
 
 MOST_AT_ONCE = 10_000
@@ -340,6 +341,13 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """The use of devices and processes by the job, in at most 300 steps."""
         since_s = self.asked(MetricQuerySerializer)["since_s"]
         return Response(measured.series(self.get_object(), since_s))
+
+    @extend_schema(responses=receipts.Receipt)
+    @action(detail=True)
+    def receipt(self, request: Request, name: str) -> Response:
+        """What the job held and used by stage, its energy and cost, and one line of advice that was checked against all
+        measurements of the job."""
+        return Response(receipts.receipt(self.get_object()))
 
     @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
     @action(detail=True)

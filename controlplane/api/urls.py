@@ -35,6 +35,7 @@ from controlplane.api import (
     survivors,
     timeline,
     topology,
+    usage,
     whoami,
 )
 from controlplane.api.problem import not_found
@@ -92,6 +93,7 @@ router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")
 router.register("tokens/current", device_codes.OwnTokenViewSet, "token")
 router.register("topology", topology.TopologyViewSet, "topology")
+router.register("usage", usage.UsageViewSet, "usage")
 router.register("version", whoami.VersionViewSet, "version")
 router.register("whoami", whoami.WhoamiViewSet, "whoami")
 
