@@ -32,10 +32,9 @@ from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
-from controlplane.queries import job_rows, jobs
+from controlplane.queries import job_rows, jobs, receipts
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
-from controlplane.queries import receipts
 from controlplane.queries import values as reported
 
 MOST_AT_ONCE = 10_000

@@ -105,7 +105,7 @@ GROUP BY x.index, x.stage, x.kind, x.model ORDER BY x.index, x.kind = 'cpu', x.k
 # What each part held of a kind of device, and what was measured of it; memory also as the agent told it at the end.
 _HELD: Final = """
 SELECT s.name, d.kind, min(d.model), min(d.features::text), p.id, sum(c.milli)::float8 / 1000,
-       CASE WHEN d.kind = 'cpu' THEN sum(c.memory_bytes) ELSE min(d.memory_bytes) END,
+       (CASE WHEN d.kind = 'cpu' THEN sum(c.memory_bytes) ELSE min(d.memory_bytes) END)::bigint,
        max(extract(epoch FROM c.closed_at - c.opened_at))::float8,
        bool_and(c.milli >= d.capacity_milli AND c.partition = ''), min(coalesce(m.samples, 0)),
        coalesce(sum(m.known_ms), 0)::float8

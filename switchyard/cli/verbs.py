@@ -20,6 +20,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
         "events": "list what happened to a job",
+        "receipt": "tell what a job held and used, with one line of advice",
         "wait": "wait for jobs to end",
         "adjust": "change what a running job gets, in place",
         "cancel": "end jobs",
@@ -44,6 +45,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "consolidate": "tell who could move so that a job fits",
     },
     "Projects": {
+        "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",
     },
     "This command": {

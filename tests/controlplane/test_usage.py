@@ -1,4 +1,4 @@
-"""Usage: the ledger is what the record says, however often and in whatever steps it is computed; receipts and advice."""
+"""Usage: the ledger is what the record says in whatever steps it is computed; who sees what; receipts and advice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from controlplane.accounts.models import Member, Project, User
 from controlplane.clauses import clause
 from controlplane.fleet.models import Device, DeviceSample, PartSample
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Part, Stage
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Event, Job, Part, Stage
 from controlplane.queries import receipts
 from controlplane.queries.usage import cell
 from controlplane.usage import advice, days, ledger, meter
@@ -60,12 +60,14 @@ def past(
         job = Job.objects.create(
             number=number, name="past", project=town.project, user=owner, pool=town.pool, priority_class="medium",
             priority=500, state=state, spec={}, submitted_at=opened_at - MINUTE, started_at=opened_at,
-            ended_at=closed_at,
+            ended_at=closed_at, event_seq=int(ended),
         )  # fmt: skip
         stage = Stage.objects.create(job=job, index=0, name="main", kind="train", state=state, request={})
         run = Attempt.objects.create(
             stage=stage, number=1, created_at=opened_at, started_at=opened_at, ended_at=closed_at, **attempt
         )
+        if ended:
+            Event.objects.create(job=job, seq=1, at=closed_at, kind="completed", actor="agent", text="it ended")
         part = Part.objects.create(attempt=run, node=devices[0][0].node, forgotten=ended, ended_at=closed_at)
         return [
             Claim.objects.create(
@@ -73,10 +75,6 @@ def past(
             )
             for device, milli in devices
         ]
-
-
-def entries() -> list[dict[str, Any]]:
-    return list(LedgerEntry.objects.order_by("day", "kind", "model", "user").values().values())  # type: ignore[no-any-return]
 
 
 def all_entries() -> list[tuple[Any, ...]]:
@@ -459,7 +457,6 @@ def test_a_receipt_says_what_a_job_held_and_used_and_advises_by_its_own_measurem
     LedgerMark.objects.update(measured_until=begin.replace(second=0))
     ledger.refresh(NOW)
     assert receipts.advised(job)["code"] == "HalfWouldDo"
-    Job.objects.filter(pk=job.pk)
     assert town.stranger.get(f"/jobs/{job.number}/receipt").status_code == 404
 
 
