@@ -24,7 +24,7 @@ from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
-from controlplane.queries import jobs
+from controlplane.queries import jobs, receipts
 from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.reading import API, Representation, cursor_of, redacted
 from controlplane.queries.words import told_text
@@ -204,6 +204,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
             "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
             "effect": _effect(job),
+            "receipt": redacted(user, receipts.receipt(row)),
             "api": f"{API}/jobs/{number}",
         },
         place="jobs",

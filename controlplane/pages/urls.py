@@ -34,6 +34,7 @@ from controlplane.pages import (
     simulations,
     submit,
     timeline,
+    usage,
     user,
 )
 
@@ -48,6 +49,7 @@ urlpatterns = [
     path("jobs/new/parse", submit.parse, name="submit-parse"),
     path("devices/<path:uuid>", device.show, name="device"),
     path("timeline", timeline.show, name="timeline"),
+    path("usage", usage.show, name="usage"),
     path("nodes", nodes.show, name="nodes"),
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),

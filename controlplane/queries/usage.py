@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
+from controlplane.natural import natural_key
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.usage.days import day_of
 from controlplane.usage.models import LedgerDay
@@ -195,6 +196,12 @@ def usage(user: User, query: UsageQuery) -> Usage:
         results=[_row(row) for row in rows[:MOST_ROWS]],
         shares=_shares(query, values["all"], {*projects, *permissions.joined(user)}),
     )
+
+
+def project_names(user: User) -> list[str]:
+    """The names of the projects whose usage this user may see, in natural order."""
+    seen = Project.objects.all() if permissions.may(user, Permit.SEE_USAGE) else permissions.visible_projects(user)
+    return sorted(seen.values_list("name", flat=True), key=natural_key)
 
 
 def _is_complete(query: UsageQuery) -> bool:
