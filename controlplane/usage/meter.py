@@ -74,6 +74,17 @@ ON CONFLICT (claim_id, day) DO UPDATE SET
 """
 
 
+def is_behind(now: datetime) -> bool:
+    """Whether measurements wait to be added."""
+    mark = LedgerMark.objects.first()
+    return mark is not None and mark.measured_until < _complete(now)
+
+
+def _complete(now: datetime) -> datetime:
+    """The last whole minute up to which all measurements should have arrived."""
+    return (now - LATE).replace(second=0, microsecond=0)
+
+
 def advance(now: datetime, window: timedelta = WINDOW) -> bool:
     """Add the next window of measurements, if it is complete at ``now``; return whether it was.
 
@@ -83,8 +94,7 @@ def advance(now: datetime, window: timedelta = WINDOW) -> bool:
         mark = LedgerMark.objects.select_for_update().first()
         if mark is None:
             return False
-        complete = (now - LATE).replace(second=0, microsecond=0)
-        until = min(mark.measured_until + window, complete)
+        until = min(mark.measured_until + window, _complete(now))
         if until <= mark.measured_until:
             return False
         with connection.cursor() as cursor:
