@@ -38,7 +38,7 @@ class UsageViewSet(SingleViewSet):
 
     @extend_schema(
         operation_id="usage",
-        responses={(200, "application/json"): usage.Usage, (200, "text/csv"): OpenApiTypes.STR},
+        responses={(200, "application/json"): usage.UsageReport, (200, "text/csv"): OpenApiTypes.STR},
         parameters=[UsageQuerySerializer],
     )
     def retrieve(self, request: Request) -> Response | HttpResponse:

@@ -29,7 +29,7 @@ MOST_LAYERS = 7
 MOST_LINES = 200
 
 
-def _chart(found: usage.Usage, kind: str) -> dict[str, Any]:
+def _chart(found: usage.UsageReport, kind: str) -> dict[str, Any]:
     """Device-hours of a kind by day, a layer for each of the projects that used most, and one for all others."""
     days = [found.from_day + timedelta(days=n) for n in range((found.to_day - found.from_day).days + 1)]
     hours: dict[str, dict[date | None, float]] = defaultdict(lambda: defaultdict(float))

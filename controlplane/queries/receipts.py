@@ -191,7 +191,7 @@ def advised(job: Job) -> Clause:
     return advice.advise(held(job.id))
 
 
-def held(job: uuid.UUID) -> list[advice.Held]:
+def held(job: uuid.UUID) -> list[advice.StageHolding]:
     """What each stage of a job held of each kind of device, and the highest measurements of all its parts."""
     with connection.cursor() as cursor:
         cursor.execute(_HELD, [job])
@@ -201,12 +201,12 @@ def held(job: uuid.UUID) -> list[advice.Held]:
     return [_held(stage, kind, rows) for (stage, kind), rows in parts.items()]
 
 
-def _held(stage: str, kind: str, rows: list[Any]) -> advice.Held:
+def _held(stage: str, kind: str, rows: list[Any]) -> advice.StageHolding:
     models, features, _parts, counts, memories, spans, wholes, samples, known, uses, unused, peaks, blind = zip(
         *rows, strict=True
     )
     total_s = sum(spans)
-    return advice.Held(
+    return advice.StageHolding(
         stage=stage,
         kind=kind,
         model=", ".join(sorted(set(models))),

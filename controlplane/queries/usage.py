@@ -83,7 +83,7 @@ class ProjectShare(msgspec.Struct, frozen=True):
     received: float
 
 
-class Usage(msgspec.Struct, frozen=True):
+class UsageReport(msgspec.Struct, frozen=True):
     """Usage from the first to the last UTC day, both included. ``as_of`` is when today was counted; ``is_complete``
     tells whether all days of the range were. ``is_cut`` tells that there are more rows."""
 
@@ -156,7 +156,7 @@ _JOINS: Final = {
 }
 
 
-def usage(user: User, query: UsageQuery) -> Usage:
+def usage(user: User, query: UsageQuery) -> UsageReport:
     """The usage that this user may see: their own, that of their projects, and with the permission that of all.
 
     Raises :class:`Unseen` for a project that they may not see.
@@ -185,7 +185,7 @@ def usage(user: User, query: UsageQuery) -> Usage:
         rows = cursor.fetchall()
     days = LedgerDay.objects.filter(day__gte=query.first, day__lte=query.last)
     known = days.aggregate(as_of=Max("built_at"))
-    return Usage(
+    return UsageReport(
         from_day=query.first,
         to_day=query.last,
         by=list(query.by),
@@ -304,7 +304,7 @@ _COLUMNS: Final = (
 )
 
 
-def as_csv(found: Usage) -> str:
+def as_csv(found: UsageReport) -> str:
     """The rows as CSV, with a currency in the title of the cost; groups that were not asked for have no column."""
     columns = [each for each in _COLUMNS if each[1] not in GROUPS or each[1] in found.by]
     text = io.StringIO()

@@ -27,7 +27,7 @@ MEMORY_WEIGHT: Final = CORE / 8
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StageHolding:
     """What a completed stage held of one kind of device, over all claims and attempts, and what was measured of it.
 
     ``count`` devices per node, of CPU ``count`` cores and ``memory_bytes`` of host memory. ``most_use`` is the highest
@@ -57,7 +57,7 @@ class Advised:
     frees: float
 
 
-def is_measured(held: Held) -> bool:
+def is_measured(held: StageHolding) -> bool:
     """Whether enough was measured, over the whole run, to advise on it."""
     return (
         held.fewest_samples >= ENOUGH_SAMPLES
@@ -67,7 +67,7 @@ def is_measured(held: Held) -> bool:
     )
 
 
-def share_that_fits(held: Held) -> float | None:
+def share_that_fits(held: StageHolding) -> float | None:
     """The smallest share of each device into which every measurement fits, by use and by memory; 0 without work."""
     assert held.most_use is not None
     assert held.most_memory_bytes is not None
@@ -77,19 +77,19 @@ def share_that_fits(held: Held) -> float | None:
     return next(fits, None)
 
 
-def cores_that_fit(held: Held) -> int:
+def cores_that_fit(held: StageHolding) -> int:
     """The whole cores into which every measurement fits."""
     assert held.most_use is not None
     return max(1, math.ceil(held.most_use))
 
 
-def memory_that_fits(held: Held) -> int:
+def memory_that_fits(held: StageHolding) -> int:
     """The host memory, in whole GiB, into which every measurement fits with a reserve."""
     assert held.most_memory_bytes is not None
     return max(1, math.ceil(held.most_memory_bytes * RESERVE / GIB)) * GIB
 
 
-def advise(held: Sequence[Held]) -> Clause:
+def advise(held: Sequence[StageHolding]) -> Clause:
     """Return the one piece of advice that frees most; else that all was used as asked, or too little was measured."""
     found = [piece for one in held if is_measured(one) for piece in _of(one)]
     if found:
@@ -97,7 +97,7 @@ def advise(held: Sequence[Held]) -> Clause:
     return clause("UsedAsAsked") if held and all(is_measured(one) for one in held) else clause("TooLittleMeasured")
 
 
-def _of(held: Held) -> Iterable[Advised]:
+def _of(held: StageHolding) -> Iterable[Advised]:
     if held.kind == "cpu":
         yield from _of_cores(held)
     elif held.is_whole and (share := share_that_fits(held)) is not None:
@@ -116,7 +116,7 @@ def _of(held: Held) -> Iterable[Advised]:
             yield Advised(says, weight * (1 - share))
 
 
-def _of_cores(held: Held) -> Iterable[Advised]:
+def _of_cores(held: StageHolding) -> Iterable[Advised]:
     cores, memory_bytes = cores_that_fit(held), memory_that_fits(held)
     if 2 * cores <= held.count:
         says = clause(

@@ -73,7 +73,7 @@ def refresh(now: datetime, longest_s: float = 20.0) -> None:
 def build(day: date, now: datetime) -> None:
     """Replace the entries of this day by what the record says of it as of ``now``."""
     begin = days.begin_of(day)
-    values = {"day": day, "begin": begin, "until": min(now, begin + timedelta(days=1))}
+    values: dict[str, Any] = {"day": day, "begin": begin, "until": min(now, begin + timedelta(days=1))}
     values |= {"lost": sorted(EVICTED | FAILED), "evicted": sorted(EVICTED), "failed": sorted(FAILED)}
     with transaction.atomic():
         LedgerDay.objects.get_or_create(day=day)

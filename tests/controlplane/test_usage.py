@@ -25,7 +25,7 @@ from controlplane.jobs.models import Attempt, Checkpoint, Claim, Event, Job, Par
 from controlplane.queries import receipts
 from controlplane.queries.usage import cell
 from controlplane.usage import advice, days, ledger, meter
-from controlplane.usage.advice import Held
+from controlplane.usage.advice import StageHolding
 from controlplane.usage.models import ClaimMeter, LedgerDay, LedgerEntry, LedgerMark, Price
 from controlplane.usage.tasks import count
 from scheduler.core.resources import charges
@@ -382,13 +382,13 @@ def test_what_is_advised_on_cores_and_memory_would_have_fitted_every_measurement
         assert says["params"]["memory_bytes"] <= 128 * GIB
 
 
-def held(**fields: Any) -> Held:
+def held(**fields: Any) -> StageHolding:
     usual: dict[str, Any] = {
         "stage": "main", "kind": "gpu", "model": "H100", "count": 1, "memory_bytes": 80 * GIB, "seconds": 3600.0,
         "charge": 2.0, "is_whole": True, "fewest_samples": 3600, "share_known": 1.0, "most_use": 1.0,
         "most_memory_bytes": 70 * GIB,
     }  # fmt: skip
-    return Held(**usual | fields)
+    return StageHolding(**usual | fields)
 
 
 @pytest.mark.parametrize(
