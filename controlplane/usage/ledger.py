@@ -25,26 +25,33 @@ EVICTED: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE})
 # What its owner ended, what saved before it stopped, and what never ran lost nothing.
 FAILED: Final = frozenset(Cause) - EVICTED - {Cause.CANCELLED, Cause.CHECKPOINTED, Cause.DEPENDENCY}
 
-# Lost is the time since the newest checkpoint of an attempt that was evicted or failed.
+# Lost is the time since the newest checkpoint of an attempt that was evicted or failed. PostgreSQL cannot estimate how
+# many claims overlap a day, and would read whole tables: what belongs to a claim is looked up one by one (OFFSET 0).
 _OF_DAY: Final = """
-WITH held AS (
+WITH held AS MATERIALIZED (
     SELECT c.id, c.part_id, c.device_id, c.milli, c.opened_at, greatest(c.opened_at, %(begin)s) AS first,
            greatest(least(c.closed_at, %(until)s), c.opened_at, %(begin)s) AS last
     FROM jobs_claim c WHERE c.opened_at < %(until)s AND (c.closed_at IS NULL OR c.closed_at > %(begin)s)
+), owners AS MATERIALIZED (
+    SELECT parts.part_id, o.* FROM (SELECT DISTINCT part_id FROM held) parts CROSS JOIN LATERAL (
+        SELECT j.project_id, j.user_id, j.pool_id, a.id AS attempt_id, a.cause,
+               CASE WHEN a.cause = ANY(%(lost)s)
+                    THEN (SELECT max(at) FROM jobs_checkpoint WHERE attempt_id = a.id) END AS saved_at
+        FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
+             JOIN jobs_job j ON j.id = s.job_id
+        WHERE p.id = parts.part_id OFFSET 0) o
 ), told AS (
-    SELECT j.project_id, j.user_id, j.pool_id, d.kind, d.model, d.features::text AS features, a.cause,
+    SELECT o.project_id, o.user_id, o.pool_id, d.kind, d.model, d.features::text AS features, o.cause,
            h.milli * extract(epoch FROM h.last - h.first) AS ms,
-           h.milli * greatest(0, extract(epoch FROM h.last - greatest(h.first, k.at))) AS lost_ms,
+           h.milli * greatest(0, extract(epoch FROM h.last - greatest(h.first, o.saved_at))) AS lost_ms,
            coalesce(m.known_ms, 0) AS known_ms, coalesce(m.busy_ms, 0) AS busy_ms,
            coalesce(m.powered_ms, 0) AS powered_ms, coalesce(m.millijoules, 0) AS millijoules,
            h.opened_at >= %(begin)s
-               AND row_number() OVER (PARTITION BY a.id ORDER BY d.kind = 'cpu', h.id) = 1 AS begins
-    FROM held h JOIN fleet_device d ON d.id = h.device_id JOIN jobs_part p ON p.id = h.part_id
-         JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
-         JOIN jobs_job j ON j.id = s.job_id
-         LEFT JOIN LATERAL (SELECT max(at) AS at FROM jobs_checkpoint WHERE attempt_id = a.id) k
-             ON a.cause = ANY(%(lost)s)
-         LEFT JOIN usage_claimmeter m ON m.claim_id = h.id AND m.day = %(day)s
+               AND row_number() OVER (PARTITION BY o.attempt_id ORDER BY d.kind = 'cpu', h.id) = 1 AS begins
+    FROM held h JOIN owners o ON o.part_id = h.part_id JOIN fleet_device d ON d.id = h.device_id
+         LEFT JOIN LATERAL (
+             SELECT known_ms, busy_ms, powered_ms, millijoules FROM usage_claimmeter
+             WHERE claim_id = h.id AND day = %(day)s OFFSET 0) m ON true
 )
 SELECT project_id, user_id, pool_id, kind, model, features, floor(sum(ms)), count(*) FILTER (WHERE begins),
        sum(least(known_ms, floor(ms))), sum(least(busy_ms, known_ms, floor(ms))),

@@ -22,7 +22,7 @@ WINDOW: Final = timedelta(minutes=30)
 # Of an accelerator that is held whole, its utilisation is the claim's; of a part of one it is unknown whose it is. Of
 # cores, it is what the part's processes used of all cores that the part holds. Power counts by the share held.
 _ADD: Final = """
-WITH held AS (
+WITH held AS MATERIALIZED (
     SELECT c.id AS claim, c.device_id, c.part_id, c.milli, d.kind, d.capacity_milli,
            c.milli >= d.capacity_milli AND c.partition = '' AS is_whole,
            greatest(c.opened_at, %(since)s) AS first, least(c.closed_at, %(until)s) AS last
@@ -31,16 +31,16 @@ WITH held AS (
 ), parts AS (
     SELECT part_id, min(first) AS first, max(last) AS last, sum(milli) AS milli FROM held WHERE kind = 'cpu' GROUP BY 1
 ), of_devices AS (
-    SELECT h.claim, date_bin('1 minute', s.at, 'epoch') AS minute, count(s.utilisation) AS samples,
-           avg(s.utilisation) AS use, max(s.utilisation) AS most_use, max(s.memory_used_bytes) AS most_memory,
-           avg(s.power_w) AS power_w
-    FROM held h JOIN fleet_device_sample s ON s.device_id = h.device_id AND s.at >= h.first AND s.at < h.last
-    GROUP BY 1, 2
+    SELECT h.claim, f.* FROM held h CROSS JOIN LATERAL (
+        SELECT date_bin('1 minute', s.at, 'epoch') AS minute, count(s.utilisation) AS samples,
+               avg(s.utilisation) AS use, max(s.utilisation) AS most_use, max(s.memory_used_bytes) AS most_memory,
+               avg(s.power_w) AS power_w
+        FROM fleet_device_sample s WHERE s.device_id = h.device_id AND s.at >= h.first AND s.at < h.last GROUP BY 1) f
 ), of_parts AS (
-    SELECT p.part_id, date_bin('1 minute', s.at, 'epoch') AS minute, count(s.cpu) AS samples,
-           avg(s.cpu) * 1000 / max(p.milli) AS use, max(s.cpu) AS most_use, max(s.rss_bytes) AS most_memory
-    FROM parts p JOIN fleet_part_sample s ON s.part_id = p.part_id AND s.at >= p.first AND s.at < p.last
-    GROUP BY 1, 2
+    SELECT p.part_id, f.* FROM parts p CROSS JOIN LATERAL (
+        SELECT date_bin('1 minute', s.at, 'epoch') AS minute, count(s.cpu) AS samples,
+               avg(s.cpu) * 1000 / p.milli AS use, max(s.cpu) AS most_use, max(s.rss_bytes) AS most_memory
+        FROM fleet_part_sample s WHERE s.part_id = p.part_id AND s.at >= p.first AND s.at < p.last GROUP BY 1) f
 ), facts AS (
     SELECT h.claim, f.minute, f.samples, f.use, f.most_use, f.most_memory, NULL::float8 AS power_w
     FROM held h JOIN of_devices f ON f.claim = h.claim WHERE h.kind <> 'cpu' AND h.is_whole
