@@ -84,6 +84,7 @@ RECORD: Final[Mapping[str, str]] = {
     "BasisRanOut": _("; {ran_out} of them ran out of memory"),
     # One line of advice on a receipt, by controlplane.usage.advice.
     "StillOpen": _("it has not ended: advice comes with the end"),
+    "MeasuredSoon": _("its last measurements are counted within a few minutes; advice comes then"),
     "DidNotComplete": _("no advice: only a job that completed shows what it needs"),
     "TooLittleMeasured": _("no advice: too little of its run was measured"),
     "UsedAsAsked": _("it used what it asked for"),

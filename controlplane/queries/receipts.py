@@ -188,6 +188,9 @@ def advised(job: Job) -> Clause:
         return clause("StillOpen")
     if job.state != State.COMPLETED:
         return clause("DidNotComplete")
+    mark = LedgerMark.objects.first()
+    if mark is None or mark.measured_until < job.ended_at:
+        return clause("MeasuredSoon")
     return advice.advise(held(job.id))
 
 

@@ -24,7 +24,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.natural import natural_key
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.usage.days import day_of
-from controlplane.usage.models import LedgerDay
+from controlplane.usage.models import LedgerDay, LedgerMark
 from controlplane.usage.prices import TARIFF
 
 LONGEST: Final = timedelta(days=1100)
@@ -255,16 +255,17 @@ SELECT p.id, p.name, p.weight, coalesce(sum(l.charged_ms), 0)::float8
 FROM access_project p LEFT JOIN usage_ledgerentry l
      ON l.project_id = p.id AND l.day >= %(first)s AND l.day <= %(last)s
 GROUP BY p.id
-HAVING coalesce(sum(l.charged_ms), 0) > 0 OR EXISTS (
-    SELECT 1 FROM jobs_job j WHERE j.project_id = p.id AND j.state = 'PENDING')
+HAVING coalesce(sum(l.charged_ms), 0) > 0 OR p.id = ANY(%(waiting)s::uuid[])
 ORDER BY p.name
 """
 
 
 def _shares(query: UsageQuery, sees_all: bool, own: set[UUID]) -> list[ProjectShare]:
     """The shares of the visible projects among all that took part."""
+    mark = LedgerMark.objects.first()
     with connection.cursor() as cursor:
-        cursor.execute(_RECEIVED, {"first": query.first, "last": query.last})
+        waiting = mark.waiting if mark else []
+        cursor.execute(_RECEIVED, {"first": query.first, "last": query.last, "waiting": waiting})
         rows = cursor.fetchall()
     weights, charged = sum(row[2] for row in rows), sum(row[3] for row in rows)
     return [

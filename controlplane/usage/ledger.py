@@ -15,9 +15,10 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from controlplane.fleet.world import parsed
+from controlplane.jobs.models import Job
 from controlplane.usage import days, meter
-from controlplane.usage.models import LedgerDay, LedgerEntry
-from scheduler.core.model.lifecycle import Cause
+from controlplane.usage.models import LedgerDay, LedgerEntry, LedgerMark
+from scheduler.core.model.lifecycle import Cause, State
 from scheduler.core.resources import charges
 
 # The scheduler stopped the attempt, and it goes on later or elsewhere.
@@ -69,12 +70,19 @@ def refresh(now: datetime, longest_s: float = 20.0) -> None:
     """
     until = time.monotonic() + longest_s
     days.mark_changes(now)
+    _note_who_waits()
     while time.monotonic() < until and meter.advance(now):
         pass
     for day in days.due(now):
         build(day, now)
         if time.monotonic() > until:
             return
+
+
+def _note_who_waits() -> None:
+    """Store which projects have waiting jobs: reading that from many jobs is too slow for a request."""
+    waiting = Job.objects.filter(state=State.PENDING).order_by().values_list("project_id", flat=True).distinct()
+    LedgerMark.objects.update(waiting=sorted(map(str, waiting)))
 
 
 def build(day: date, now: datetime) -> None:

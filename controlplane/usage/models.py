@@ -73,11 +73,13 @@ class LedgerDay(models.Model):
 
 class LedgerMark(models.Model):
     """How far the ledger has come; one row. Measurements before ``measured_until`` are in the meters, and the days of
-    all claims that changed before ``changes_until`` are marked as due."""
+    all claims that changed before ``changes_until`` are marked as due. ``waiting`` are the ids of projects with waiting
+    jobs as of then."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     measured_until = models.DateTimeField()
     changes_until = models.DateTimeField()
+    waiting = models.JSONField(default=list)
 
 
 class ClaimMeter(models.Model):

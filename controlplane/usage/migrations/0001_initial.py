@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                 ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
                 ("measured_until", models.DateTimeField()),
                 ("changes_until", models.DateTimeField()),
+                ("waiting", models.JSONField(default=list)),
             ],
         ),
         migrations.CreateModel(
