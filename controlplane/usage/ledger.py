@@ -6,13 +6,14 @@ entries, however often and in whatever order.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from controlplane.fleet.world import parsed
 from controlplane.jobs.models import Job
@@ -20,6 +21,8 @@ from controlplane.usage import days, meter
 from controlplane.usage.models import LedgerDay, LedgerEntry, LedgerMark
 from scheduler.core.model.lifecycle import Cause, State
 from scheduler.core.resources import charges
+
+log = logging.getLogger(__name__)
 
 # The scheduler stopped the attempt, and it goes on later or elsewhere.
 EVICTED: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE})
@@ -71,10 +74,13 @@ def refresh(now: datetime, longest_s: float = 20.0) -> None:
     until = time.monotonic() + longest_s
     days.mark_changes(now)
     _note_who_waits()
-    while time.monotonic() < until and meter.advance(now):
-        pass
+    meter.catch_up(now, until)
     for day in days.due(now):
-        build(day, now)
+        try:
+            build(day, now)
+        except DatabaseError as error:
+            # It stays due; one that fails does not keep others from being counted.
+            log.warning("usage of %s was not counted: %s", day, error)
         if time.monotonic() > until:
             return
 

@@ -6,6 +6,7 @@ begin and end at whole minutes, so the sums do not depend on how time was divide
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +18,10 @@ from controlplane.usage.models import LedgerMark
 MINUTE: Final = timedelta(minutes=1)
 # Agents send measurements in batches; later ones are not counted.
 LATE: Final = timedelta(minutes=2)
-WINDOW: Final = timedelta(minutes=30)
+# A window has so many minutes at first and at most. It doubles while it is quick, and halves where it is slow.
+FIRST: Final = 1
+MOST: Final = 60
+QUICK_S, SLOW_S = 0.5, 4.0
 
 # Of an accelerator that is held whole, its utilisation is the claim's; of a part of one it is unknown whose it is. Of
 # cores, it is what the part's processes used of all cores that the part holds. Power counts by the share held.
@@ -85,8 +89,19 @@ def _complete(now: datetime) -> datetime:
     return (now - LATE).replace(second=0, microsecond=0)
 
 
-def advance(now: datetime, window: timedelta = WINDOW) -> bool:
-    """Add the next window of measurements, if it is complete at ``now``; return whether it was.
+def catch_up(now: datetime, until: float) -> None:
+    """Add window after window, until all is added or the monotonic clock is past ``until``."""
+    minutes = FIRST
+    while (began := time.monotonic()) < until and advance(now, minutes):
+        took_s = time.monotonic() - began
+        if took_s < QUICK_S:
+            minutes = min(2 * minutes, MOST)
+        elif took_s > SLOW_S:
+            minutes = max(1, minutes // 2)
+
+
+def advance(now: datetime, minutes: int) -> bool:
+    """Add the next ``minutes`` of measurements, as far as they are complete at ``now``; return whether any were.
 
     The window and the mark are written together under a lock, so a second run at the same time adds nothing twice.
     """
@@ -94,7 +109,7 @@ def advance(now: datetime, window: timedelta = WINDOW) -> bool:
         mark = LedgerMark.objects.select_for_update().first()
         if mark is None:
             return False
-        until = min(mark.measured_until + window, _complete(now))
+        until = min(mark.measured_until + minutes * MINUTE, _complete(now))
         if until <= mark.measured_until:
             return False
         with connection.cursor() as cursor:

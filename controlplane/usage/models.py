@@ -7,6 +7,7 @@ Times are in milliseconds of a whole device, of a CPU in milliseconds of one cor
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.models import Project
 from controlplane.jobs.models import Claim
+from controlplane.pools import kinds
 from controlplane.pools.models import Pool
 
 
@@ -130,3 +132,7 @@ class Price(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.model}".strip() + f", {self.valid_from}"
+
+    def clean(self) -> None:
+        if fault := kinds.fault(self.kind):
+            raise ValidationError({"kind": fault})
