@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -471,3 +472,21 @@ def test_the_receipt_of_a_job_that_runs_counts_up_to_now(town: Town) -> None:
     rows = town.owner.read("/usage?by=model")["results"]
     assert {row["kind"]: row["attempts"] for row in rows} == {"gpu": 1, "cpu": 0}
     assert charges.of("cpu", {}) == 1 / 32
+
+
+def test_pages_show_a_reader_their_own_usage_and_the_receipt_of_their_job(town: Town) -> None:
+    job = town.running(town.machine(), devices={"kind": "gpu"})
+    count()
+    pages = {}
+    for name, person in (("viewer", town.viewer), ("stranger", town.stranger)):
+        client = Client()
+        client.force_login(person.user)
+        pages[name] = client.get("/usage?range=7d&by=user&kind=gpu").content.decode()
+        assert client.get(f"/jobs/{job.number}").status_code == (200 if name == "viewer" else 404)
+    assert "owner" in pages["viewer"]
+    assert 'data-chart="stack"' in pages["viewer"]
+    assert "owner" not in pages["stranger"]
+    assert "default" not in re.findall(r"<option[^>]*>([^<]*)</option>", pages["stranger"])
+    client.force_login(town.viewer.user)
+    shown = client.get(f"/jobs/{job.number}", headers={"accept-language": "zh-CN"}).content.decode()
+    assert "结束后给出建议" in shown
