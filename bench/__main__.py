@@ -25,7 +25,7 @@ NAMES = (
     "api",
     "reports",
     "live_pages",
-    "contract_arrays",
+    "contract",
 )
 
 
@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
     parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
     parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop and of reports, how many nodes")
+    parser.add_argument("--jobs", type=int, metavar="N", help="of the contract, how many finished jobs (1000000)")
     parser.add_argument("--inputs", type=int, metavar="N", help="of the fuzzing, how many inputs in all")
     arguments = parser.parse_args()
     if arguments.only and arguments.name != "engine":
@@ -46,6 +47,8 @@ def main() -> int:
         arguments.name not in ("live", "reports") or not 4 <= arguments.nodes <= 10_000
     ):
         parser.error("--nodes is a number from 4 to 10000, for the live loop and reports only")
+    if arguments.jobs is not None and (arguments.name != "contract" or arguments.jobs < 1_000):
+        parser.error("--jobs is how many finished jobs the contract is measured with, 1000 at least")
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
     chosen: dict[str, Any] = {}
@@ -55,6 +58,8 @@ def main() -> int:
         chosen["nodes"] = arguments.nodes
     if arguments.inputs is not None:
         chosen["inputs"] = arguments.inputs
+    if arguments.jobs is not None:
+        chosen |= {"finished": arguments.jobs, "pending": max(1_000, arguments.jobs // 10)}
     figures: Figures = module.measure(**chosen)
     print(f"\n{machine.describe()}")
     print(figures.table())

@@ -64,16 +64,17 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
     with fresh_database():
         cluster = Filled(NODES)
         began = time.monotonic()
-        _clone(finished, pending)
+        clone(finished, pending)
         rows_s = time.monotonic() - began
         asker = Asker(cluster)
-        with _servers() as port:
+        with servers() as port:
             figures = _asked(port, asker) | _scraped(port, asker)
         figures |= _logs(cluster)
     return Figures({**figures, "finished": finished, "pending": pending}, [f"rows were made in {rows_s:.0f} s"])
 
 
-def _clone(finished: int, pending: int) -> None:
+def clone(finished: int, pending: int) -> None:
+    """Clone what runs into finished jobs over the last ``DAYS``, and what waits."""
     from django.db import connection
 
     from controlplane.jobs.models import Job
@@ -189,7 +190,8 @@ class Asker:
 
 
 @contextmanager
-def _servers() -> Iterator[int]:
+def servers() -> Iterator[int]:
+    """A web server and a worker for questions; yields the port."""
     port = free_port(18_470)
     web = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
     web += ["--log-level", "warning", "--lifespan", "off", "--no-access-log"]
@@ -203,7 +205,7 @@ def _servers() -> Iterator[int]:
     try:
         for _ in range(600):
             try:
-                _request(http.client.HTTPConnection("127.0.0.1", port), "GET", "/api/v1/version", {})
+                request(http.client.HTTPConnection("127.0.0.1", port), "GET", "/api/v1/version", {})
                 break
             except OSError:
                 time.sleep(0.1)
@@ -224,9 +226,10 @@ def _send(
     return answer.status, answer.read()
 
 
-def _request(
+def request(
     link: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str], body: Any = None
 ) -> bytes:
+    """The body of an answer that must be no refusal."""
     status, content = _send(link, method, path, headers, body)
     if status >= 400:
         raise SystemExit(f"{method} {path} was answered {status}: {content[:300]!r}")
@@ -281,13 +284,13 @@ def _asked(port: int, asker: Asker) -> dict[str, float | int | str]:
             _until_known(link, path(0), headers, body)
         for n in range(-1, SAMPLES.get(name, 100)):
             began = time.perf_counter()
-            _request(link, method, path(n), headers, body)
+            request(link, method, path(n), headers, body)
             took.append((time.perf_counter() - began) * 1000)
         # The first of each kind warms what any server has warm after a moment.
         figures[f"api_{name}_p95_ms"] = quantile(took[1:], 0.95)
         print(f"  {name:<10} p50 {quantile(took[1:], 0.5):9.1f} ms   first {took[0]:9.1f} ms", flush=True)
         if name == "submit":
             began = time.perf_counter()
-            _request(link, "POST", "/api/v1/jobs/batch", asker.member, {"jobs": [one] * BULK})
+            request(link, "POST", "/api/v1/jobs/batch", asker.member, {"jobs": [one] * BULK})
             figures["api_bulk_s"] = time.perf_counter() - began
     return figures

@@ -89,6 +89,19 @@ RECORD: Final[Mapping[str, str]] = {
     "UnknownUneven": _("unknown: starts like this one came too unevenly"),
     "BasisPeaks": _("peaks of {seen} finished stages like it"),
     "BasisRanOut": _("; {ran_out} of them ran out of memory"),
+    # One line of advice on a receipt, by controlplane.usage.advice.
+    "StillOpen": _("it has not ended: advice comes with the end"),
+    "MeasuredSoon": _("its last measurements are counted within a few minutes; advice comes then"),
+    "DidNotComplete": _("no advice: only a job that completed shows what it needs"),
+    "TooLittleMeasured": _("no advice: too little of its run was measured"),
+    "UsedAsAsked": _("it used what it asked for"),
+    "DeviceUnused": _("{stage} had {device} and did no work on it: it would do without"),
+    "QuarterWouldDo": _(
+        "{stage} used {used_bytes} of {had_bytes} of {device}, {busy} busy at most: a quarter of it would do"
+    ),
+    "HalfWouldDo": _("{stage} used {used_bytes} of {had_bytes} of {device}, {busy} busy at most: half of it would do"),
+    "FewerCores": _("{stage} used {used} of {had} cores at most: {cores} would do"),
+    "LessMemory": _("{stage} used {used_bytes} of {had_bytes} of memory at most: {memory_bytes} would do"),
     # How many nodes were left after each filter of a search, by scheduler.core.model.funnel.
     "FunnelAll": _("nodes"),
     "FunnelInPool": _("in pool {pool}"),

@@ -179,6 +179,7 @@ INSTALLED_APPS = [
     "controlplane.retention",
     "controlplane.notifications",
     "controlplane.observability",
+    "controlplane.usage",
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",
@@ -320,6 +321,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.webhooks": 5.0,
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
+        "maintenance.usage": 60.0,
     }.items()
 }
 
@@ -409,6 +411,15 @@ for _kind, _least in {**RETENTION_LEAST_DAYS, "bundles": 1, "idempotency": 1, "s
         raise ImproperlyConfigured(f"YARD_RETENTION_DAYS keeps {_kind} for less than {_least} days")
 # How many bytes of logs a project may have, 0 without limit: above that the oldest of ended stages go first.
 LOG_BYTES_PER_PROJECT = int(os.environ.get("YARD_LOG_BYTES_PER_PROJECT", str(50 * 2**30)))
+
+# The currency of the price table; and the grams of CO2 that a kilowatt-hour stands for, empty where that is not shown.
+CURRENCY = os.environ.get("YARD_CURRENCY", "EUR")
+if not re.fullmatch(r"[A-Za-z]{3}", CURRENCY):
+    raise ImproperlyConfigured(f'YARD_CURRENCY is "{CURRENCY}"; it must be a code of three letters, such as EUR')
+_CO2 = os.environ.get("YARD_CO2_G_PER_KWH", "")
+if _CO2 and not re.fullmatch(r"[0-9]{1,5}(\.[0-9]+)?", _CO2):
+    raise ImproperlyConfigured(f'YARD_CO2_G_PER_KWH is "{_CO2}"; it must be a number of grams, such as 380')
+CO2_G_PER_KWH = float(_CO2) if _CO2 else None
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [

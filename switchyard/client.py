@@ -113,6 +113,19 @@ class Client:
         asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
         yield from islice(pages(self.wire, "/audit", asked), most)
 
+    def usage(
+        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+    ) -> dict[str, Any]:
+        """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
+        return dict(self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None}))
+
+    def usage_csv(
+        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+    ) -> str:
+        """Return the same as CSV."""
+        wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
+        return self.wire.call("GET", "/usage", params=wanted).text
+
     def whoami(self) -> dict[str, Any]:
         return dict(self.wire.get("/whoami"))
 
@@ -397,6 +410,10 @@ class Jobs:
     def spec(self, job: Ref) -> dict[str, Any]:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
         return dict(self._wire.get(self._path(job) + "/spec"))
+
+    def receipt(self, job: Ref) -> dict[str, Any]:
+        """Return its device time by stage, its energy and cost, and one line of advice."""
+        return dict(self._wire.get(self._path(job) + "/receipt"))
 
     def events(self, job: Ref) -> Rows:
         return list(pages(self._wire, self._path(job) + "/events", {}))

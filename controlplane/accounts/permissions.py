@@ -64,6 +64,7 @@ class Permit(StrEnum):
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"
     CANCEL_SIMULATIONS = "simulations.change_simulation"
+    SEE_USAGE = "usage.view_ledgerentry"
 
 
 # The permissions that decide what a user sees: two users with the same of these, and the same projects, see the same.

@@ -39,6 +39,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "access.delete_secret",
             "notifications.change_webhook",
             "observability.view_tally",
+            *_of("usage", "view", "ledgerentry", "price"),
         ]
     ),
     ACCOUNTANT: frozenset(
@@ -47,6 +48,8 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "access.view_user",
             *_of("pools", "view add change delete", "quota", "priorityclass"),
             "pools.view_pool",
+            "usage.view_ledgerentry",
+            *_of("usage", "view add change delete", "price"),
         ]
     ),
     AUDITOR: frozenset(
@@ -60,6 +63,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "simulations.view_simulation",
             *_of("retention", "view", "override", "removal"),
             "observability.view_tally",
+            *_of("usage", "view", "ledgerentry", "price"),
         ]
     ),
 }

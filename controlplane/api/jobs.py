@@ -45,7 +45,7 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, job_rows, jobs
+from controlplane.queries import arrays, job_rows, jobs, receipts
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -443,6 +443,13 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """The use of devices and processes by the job, in at most 300 steps."""
         since_s = self.asked(MetricQuerySerializer)["since_s"]
         return Response(measured.series(self.get_object(), since_s))
+
+    @extend_schema(responses=receipts.Receipt)
+    @action(detail=True)
+    def receipt(self, request: Request, name: str) -> Response:
+        """What the job held and used by stage, its energy and cost, and one line of advice that was checked against all
+        measurements of the job."""
+        return Response(receipts.receipt(self.get_object()))
 
     @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
     @action(detail=True)

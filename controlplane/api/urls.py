@@ -37,6 +37,7 @@ from controlplane.api import (
     survivors,
     timeline,
     topology,
+    usage,
     whoami,
 )
 from controlplane.api.problem import not_found
@@ -95,6 +96,7 @@ router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")
 router.register("tokens/current", device_codes.OwnTokenViewSet, "token")
 router.register("topology", topology.TopologyViewSet, "topology")
+router.register("usage", usage.UsageViewSet, "usage")
 router.register("version", whoami.VersionViewSet, "version")
 router.register("whoami", whoami.WhoamiViewSet, "whoami")
 

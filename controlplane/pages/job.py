@@ -23,7 +23,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.queries import arrays, jobs
+from controlplane.queries import arrays, jobs, receipts
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries.cursor import Page, page_of
@@ -211,6 +211,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
             "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
             "effect": _effect(job),
+            "receipt": redacted(user, receipts.receipt(row)),
             "api": f"{API}/jobs/{number}",
         },
         place="jobs",

@@ -35,6 +35,7 @@ from controlplane.pages import (
     simulations,
     submit,
     timeline,
+    usage,
     user,
 )
 
@@ -51,6 +52,7 @@ urlpatterns = [
     path("jobs/new/parse", submit.parse, name="submit-parse"),
     path("devices/<path:uuid>", device.show, name="device"),
     path("timeline", timeline.show, name="timeline"),
+    path("usage", usage.show, name="usage"),
     path("nodes", nodes.show, name="nodes"),
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),

@@ -20,6 +20,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
         "events": "list what happened to a job",
+        "receipt": "tell what a job held and used, with one line of advice",
         "wait": "wait for jobs to end",
         "adjust": "change what a running job gets, in place",
         "change": "change jobs after their submission",
@@ -49,6 +50,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Projects": {
         "project": "list, add and change projects and their members",
         "quota": "list, set and delete quotas of projects",
+        "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",
     },
     "Coming from elsewhere": {

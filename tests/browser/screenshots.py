@@ -29,6 +29,7 @@ SHOTS = (
     ("job-dark", "/jobs/{job}", "dark", 1440, "en-US", None),
     ("why-light", "/jobs/{waiting}", "light", 1440, "en-US", 760),
     ("timeline-light", "/timeline", "light", 1440, "en-US", None),
+    ("usage-light", "/usage", "light", 1440, "en-US", None),
     ("decision-light", "/decisions/2", "light", 1440, "en-US", None),
     ("simulation-light", "/simulations/1", "light", 1440, "en-US", None),
     ("profiles-light", "/profiles", "light", 1440, "en-US", None),

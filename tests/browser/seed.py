@@ -35,6 +35,8 @@ from controlplane.scheduling.recorder import Noted, Recorder
 from controlplane.scheduling.store import LiveStore
 from controlplane.simulations import worker
 from controlplane.simulations.models import Simulation
+from controlplane.usage import ledger
+from controlplane.usage.models import LedgerDay, LedgerEntry, Price
 from scheduler import profiles
 from scheduler.core.model import clauses as engine_clauses
 from scheduler.core.model import retry
@@ -457,7 +459,46 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     _decided(yard)
     _simulated(yard)
     _own_profile(yard)
+    _accounted(yard)
     return yard
+
+
+def _accounted(yard: Yard) -> None:
+    """The ledger of today and yesterday from what there is, and that of a month before, whose jobs have gone."""
+    ledger.refresh(yard.now)
+    pool, people = Pool.objects.get(name="simulated"), list(User.objects.exclude(username="admin").order_by("id"))
+    models = (("gpu", "H100", 16), ("gpu", "MI300X", 12), ("npu", "Ascend 910B", 12), ("cpu", "EPYC 9654", 300))
+    entries = []
+    for ago in range(2, 30):
+        day = yard.now.date() - timedelta(days=ago)
+        for number, project in enumerate(Project.objects.order_by("name")):
+            for kind, model, most in models:
+                hours = most * 24 * yard.rng.uniform(0.05, 0.4) * (0.4 if day.weekday() > 4 else 1.0)
+                held = int(hours * 3_600_000)
+                entries.append(
+                    LedgerEntry(
+                        day=day,
+                        project=project,
+                        user=people[(number + ago) % len(people)],
+                        pool=pool,
+                        kind=kind,
+                        model=model,
+                        allocated_ms=held,
+                        charged_ms=held if kind != "cpu" else held // 32,
+                        known_ms=held * 9 // 10,
+                        busy_ms=int(held * yard.rng.uniform(0.3, 0.85)),
+                        preempted_ms=held // 60,
+                        failed_ms=held // 40,
+                        powered_ms=held if kind == "gpu" else 0,
+                        millijoules=held * 450 if kind == "gpu" else 0,
+                        attempts=yard.rng.randrange(2, 40),
+                    )
+                )
+        LedgerDay.objects.create(day=day, built_at=yard.now, is_due=False)
+    LedgerEntry.objects.bulk_create(entries)
+    first = yard.now.date() - timedelta(days=365)
+    for kind, model, price in (("gpu", "", "1.20"), ("gpu", "H100", "2.80"), ("npu", "", "1.10"), ("cpu", "", "0.03")):
+        Price.objects.create(kind=kind, model=model, per_device_hour=price, valid_from=first)
 
 
 def _ended(*said: ends.Clause) -> Told:

@@ -29,6 +29,7 @@ from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceW
 from controlplane.jobs.models import Attempt, Job
 from controlplane.pools.models import Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
+from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_roles import routes, somebody
@@ -418,6 +419,11 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
                 change(row, "override.change", project=town.project.pk, kind="logs", days=5),
                 delete(row, "override.delete"),
             ]
+        case "Price":
+            form = {"kind": "gpu", "model": "H100", "per_device_hour": "2.5", "valid_from": "2027-01-01"}
+            made = add("price.add", **form)
+            row = Price.objects.get()
+            return [made, change(row, "price.change", **{**form, "per_device_hour": "3"}), delete(row, "price.delete")]
         case "Job":
             return [do(Job.objects.get(), "cancel", "job.cancel")]
     return []

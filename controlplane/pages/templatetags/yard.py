@@ -169,12 +169,33 @@ def bits(rate: Any) -> str:
 
 @register.filter
 def energy(joules: Any) -> str:
-    """Joules; above a tenth of a kilowatt-hour in kilowatt-hours."""
+    """Joules; above a tenth of a kilowatt-hour in kilowatt-hours, above a thousand of them in megawatt-hours."""
     if not isinstance(joules, int | float):
         return "–"
+    if joules >= 3_600_000_000:
+        return f"{joules / 3_600_000_000:.3g} MWh"
     if joules >= 360_000:
         return f"{joules / 3_600_000:.3g} kWh"
     return f"{joules / 1000:.3g} kJ" if joules >= 1000 else f"{joules:.3g} J"
+
+
+@register.filter
+def hours(seconds: Any) -> str:
+    """Seconds of devices as device-hours."""
+    if not isinstance(seconds, int | float):
+        return "–"
+    count = seconds / 3600
+    return f"{count:,.0f}" if count >= 100 else f"{count:.1f}" if count >= 10 else f"{count:.3g}"
+
+
+@register.filter
+def grams(amount: Any) -> str:
+    """A mass in grams; from a kilogram on in kilograms, from a tonne on in tonnes."""
+    if not isinstance(amount, int | float):
+        return "–"
+    if amount >= 1_000_000:
+        return f"{amount / 1_000_000:.3g} t"
+    return f"{amount / 1000:.3g} kg" if amount >= 1000 else f"{amount:.3g} g"
 
 
 @register.filter

@@ -252,7 +252,24 @@ function parallel(d, el) {
 }
 parallel.table = d => [[t("Element"), ...d.axes.map(a => a.name)], d.lines.map(l => [l.name, ...l.values.map(String)])];
 
-const KIND = { gantt, heat, strip, lines, parallel };
+
+// ---- stack: amounts by day, a layer for each name; the last of many is all others ----
+const LAYER = ["accent", "kind-gpu", "preempting", "warn", "starting", "lost", "kind-cpu", "line-strong"];
+
+function stack(d, el) {
+  const traces = d.series.map((s, i) => ({
+    type: "bar", name: s.name, x: d.x, y: s.y, marker: { color: tok(LAYER[i % LAYER.length]), line: { width: 0 } },
+    hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<br>%{x|%Y-%m-%d}<extra></extra>`,
+  }));
+  return [traces, layout({
+    barmode: "stack", bargap: d.x.length > 60 ? 0 : 0.2, showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { size: 11, color: tok("text-2"), family: font() }, itemclick: false, itemdoubleclick: false },
+    margin: { l: 44, r: 10, t: 34, b: 24 }, xaxis: axis({ type: "date", nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: "tozero" }),
+  })];
+}
+stack.table = d => [[t("Day"), ...d.series.map(s => s.name)], d.x.map((day, i) => [day, ...d.series.map(s => num(s.y[i]))])];
+
+const KIND = { gantt, heat, strip, lines, parallel, stack };
 
 // ---- loading, drawing, letting go ----
 let loading;

@@ -1,0 +1,1 @@
+"""Usage: a daily ledger of device time derived from claims, its prices, and advice checked against measurements."""

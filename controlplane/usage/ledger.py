@@ -1,0 +1,129 @@
+"""Computes the entries of a UTC day from claims, the ends of attempts and meters.
+
+Claims that are still open count up to now, and over midnight to each day its part. Computing a day again gives the same
+entries, however often and in whatever order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from django.db import DatabaseError, connection, transaction
+
+from controlplane.fleet.world import parsed
+from controlplane.jobs.models import Job
+from controlplane.usage import days, meter
+from controlplane.usage.models import LedgerDay, LedgerEntry, LedgerMark
+from scheduler.core.model.lifecycle import Cause, State
+from scheduler.core.resources import charges
+
+log = logging.getLogger(__name__)
+
+# The scheduler stopped the attempt, and it goes on later or elsewhere.
+EVICTED: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE})
+# What its owner ended, what saved before it stopped, and what never ran lost nothing.
+FAILED: Final = frozenset(Cause) - EVICTED - {Cause.CANCELLED, Cause.CHECKPOINTED, Cause.DEPENDENCY}
+
+# Lost is the time since the newest checkpoint of an attempt that was evicted or failed. PostgreSQL cannot estimate how
+# many claims overlap a day, and would read whole tables: what belongs to a claim is looked up one by one (OFFSET 0).
+_OF_DAY: Final = """
+WITH held AS MATERIALIZED (
+    SELECT c.id, c.part_id, c.device_id, c.milli, c.opened_at, greatest(c.opened_at, %(begin)s) AS first,
+           greatest(least(c.closed_at, %(until)s), c.opened_at, %(begin)s) AS last
+    FROM jobs_claim c WHERE c.opened_at < %(until)s AND (c.closed_at IS NULL OR c.closed_at > %(begin)s)
+), owners AS MATERIALIZED (
+    SELECT parts.part_id, o.* FROM (SELECT DISTINCT part_id FROM held) parts CROSS JOIN LATERAL (
+        SELECT j.project_id, j.user_id, j.pool_id, a.id AS attempt_id, a.cause,
+               CASE WHEN a.cause = ANY(%(lost)s)
+                    THEN (SELECT max(at) FROM jobs_checkpoint WHERE attempt_id = a.id) END AS saved_at
+        FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
+             JOIN jobs_job j ON j.id = s.job_id
+        WHERE p.id = parts.part_id OFFSET 0) o
+), told AS (
+    SELECT o.project_id, o.user_id, o.pool_id, d.kind, d.model, d.features::text AS features, o.cause,
+           h.milli * extract(epoch FROM h.last - h.first) AS ms,
+           h.milli * greatest(0, extract(epoch FROM h.last - greatest(h.first, o.saved_at))) AS lost_ms,
+           coalesce(m.known_ms, 0) AS known_ms, coalesce(m.busy_ms, 0) AS busy_ms,
+           coalesce(m.powered_ms, 0) AS powered_ms, coalesce(m.millijoules, 0) AS millijoules,
+           h.opened_at >= %(begin)s
+               AND row_number() OVER (PARTITION BY o.attempt_id ORDER BY d.kind = 'cpu', h.id) = 1 AS begins
+    FROM held h JOIN owners o ON o.part_id = h.part_id JOIN fleet_device d ON d.id = h.device_id
+         LEFT JOIN LATERAL (
+             SELECT known_ms, busy_ms, powered_ms, millijoules FROM usage_claimmeter
+             WHERE claim_id = h.id AND day = %(day)s OFFSET 0) m ON true
+)
+SELECT project_id, user_id, pool_id, kind, model, features, floor(sum(ms)), count(*) FILTER (WHERE begins),
+       sum(least(known_ms, floor(ms))), sum(least(busy_ms, known_ms, floor(ms))),
+       coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(evicted)s))), 0),
+       coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(failed)s))), 0),
+       sum(least(powered_ms, floor(ms))), sum(millijoules)
+FROM told GROUP BY 1, 2, 3, 4, 5, 6
+"""
+
+
+def refresh(now: datetime, longest_s: float = 20.0) -> None:
+    """Bring meters and days up to ``now``, in steps of a transaction each, until done or the time is up.
+
+    What is left is done by later calls; calls at the same time wait for each other and change nothing twice.
+    """
+    until = time.monotonic() + longest_s
+    days.mark_changes(now)
+    _note_who_waits()
+    meter.catch_up(now, until)
+    for day in days.due(now):
+        try:
+            build(day, now)
+        except DatabaseError as error:
+            # It stays due; one that fails does not keep others from being counted.
+            log.warning("usage of %s was not counted: %s", day, error)
+        if time.monotonic() > until:
+            return
+
+
+def _note_who_waits() -> None:
+    """Store which projects have waiting jobs: reading that from many jobs is too slow for a request."""
+    waiting = Job.objects.filter(state=State.PENDING).order_by().values_list("project_id", flat=True).distinct()
+    LedgerMark.objects.update(waiting=sorted(map(str, waiting)))
+
+
+def build(day: date, now: datetime) -> None:
+    """Replace the entries of this day by what the record says of it as of ``now``."""
+    begin = days.begin_of(day)
+    values: dict[str, Any] = {"day": day, "begin": begin, "until": min(now, begin + timedelta(days=1))}
+    values |= {"lost": sorted(EVICTED | FAILED), "evicted": sorted(EVICTED), "failed": sorted(FAILED)}
+    with transaction.atomic():
+        LedgerDay.objects.get_or_create(day=day)
+        LedgerDay.objects.select_for_update().get(day=day)
+        with connection.cursor() as cursor:
+            cursor.execute(_OF_DAY, values)
+            entries = _merged(day, cursor.fetchall())
+        LedgerEntry.objects.filter(day=day).delete()
+        LedgerEntry.objects.bulk_create(entries, batch_size=1000)
+        LedgerDay.objects.filter(day=day).update(built_at=now, is_due=False)
+
+
+_COUNTED: Final = ("allocated_ms", "attempts", "known_ms", "busy_ms", "preempted_ms", "failed_ms", "powered_ms",
+                   "millijoules")  # fmt: skip
+
+
+def _merged(day: date, rows: list[Any]) -> list[LedgerEntry]:
+    """Add up the rows of devices that differ only in what they declare, which sets their charge."""
+    found: dict[tuple[Any, ...], LedgerEntry] = {}
+    charged: dict[tuple[Any, ...], float] = defaultdict(float)
+    for project, user, pool, kind, model, features, *counted in rows:
+        key = (project, user, pool, kind, model)
+        entry = found.get(key)
+        if entry is None:
+            entry = found[key] = LedgerEntry(
+                day=day, project_id=project, user_id=user, pool_id=pool, kind=kind, model=model
+            )
+        for name, value in zip(_COUNTED, counted, strict=True):
+            setattr(entry, name, getattr(entry, name) + int(value))
+        charged[key] += float(counted[0] * Decimal(charges.of(kind, parsed(features))))
+        entry.charged_ms = round(charged[key])
+    return [found[key] for key in sorted(found, key=str)]

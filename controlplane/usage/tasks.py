@@ -1,0 +1,18 @@
+"""The Celery task of the usage ledger."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from controlplane.operations.watch import claim
+from controlplane.usage import ledger
+
+EVERY_S = 60.0
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.usage", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
+)
+def count() -> None:
+    """Brings the usage ledger up to now. Idempotent: days are computed anew, and a measurement is added once."""
+    if claim("usage", EVERY_S * 0.9):
+        ledger.refresh(timezone.now())
