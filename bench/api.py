@@ -245,7 +245,7 @@ def _scraped(port: int, asker: Asker) -> dict[str, float | int | str]:
     for _ in range(21):
         cache.delete("metrics:prometheus")
         began = time.perf_counter()
-        content = _request(link, "GET", "/metrics", asker.operator)
+        content = request(link, "GET", "/metrics", asker.operator)
         took.append((time.perf_counter() - began) * 1000)
     lines = sum(not line.startswith(b"#") for line in content.splitlines())
     print(f"  scrape     p50 {quantile(took[1:], 0.5):9.1f} ms   first {took[0]:9.1f} ms, {lines} series", flush=True)

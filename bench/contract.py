@@ -1,7 +1,7 @@
 """What the contract promises to users: usage of a month by project over a long history, and a large array.
 
-The rows of the first are those of ``bench api``: 1,000,000 finished and 100,000 pending jobs on 128 nodes of 8 GPUs over 60 days.
-The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an accountant in turn.
+The rows of the first are those of ``bench api``: 1,000,000 finished and 100,000 pending jobs on 128 nodes of 8 GPUs
+over 60 days. The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an accountant in turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
         f"rows were made in {rows_s:.0f} s, the ledger filled in {filled_s:.0f} s; a later run took {again_s:.2f} s"
     ]
     figures = {"usage_p95_ms": p95_ms, "finished": finished, "pending": pending}
-    return Figures({**figures, **arrays.figures}, [*remarks, *arrays.remarks])
+    return Figures({**figures, **arrays.values}, [*remarks, *arrays.remarks])
 
 
 def _count() -> tuple[float, float]:
