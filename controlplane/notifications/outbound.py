@@ -24,8 +24,10 @@ PATIENCE_S: Final = 5.0
 # A server that sends a byte at a time is cut off all the same.
 MOST_S: Final = 10.0
 LONGEST_URL: Final = 500
-# Addresses that stand for an IPv4 address, which might be a private one.
-_TRANSLATED: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+# Addresses that stand for an IPv4 address, which might be a private one; and what was private in IPv6 before fc00::/7.
+_SPECIAL: Final = tuple(
+    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10"))
+)
 
 
 class NotDelivered(Exception):
@@ -60,7 +62,7 @@ def _is_allowed(address: Address, scheme: str) -> bool:
     address = getattr(address, "ipv4_mapped", None) or address
     if any(address in network for network in settings.WEBHOOK_NETWORKS):
         return True
-    if any(address in network for network in _TRANSLATED) or address.is_multicast or address.is_reserved:
+    if any(address in network for network in _SPECIAL) or address.is_multicast or address.is_reserved:
         return False
     return scheme == "https" and address.is_global
 
