@@ -1,7 +1,8 @@
 """What the contract promises to users: usage of a month by project over a long history, and a large array.
 
 The rows of the first are those of ``bench api``: 1,000,000 finished and 100,000 pending jobs on 128 nodes of 8 GPUs
-over 60 days. The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an accountant in turn.
+over 60 days. The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an
+accountant in turn.
 """
 
 from __future__ import annotations
