@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import LogChunk
-from controlplane.api.problem import _refused
+from controlplane.api.problem import refusal
 from controlplane.dispatch import uploads
 from controlplane.jobs import log_limit, logs
 from controlplane.jobs.models import Event, LogSpan, Part, PartLog
@@ -145,7 +145,7 @@ def test_bytes_that_are_no_more_are_said_to_be(agent: Agent) -> None:
     (logs.folder(part.id) / "out").unlink()
     with pytest.raises(LogGone) as gone:
         asked(part, LogQuery())
-    assert _refused(gone.value).status == 410
+    assert refusal(gone.value).status == 410
 
 
 def test_a_file_goes_with_its_part_and_no_other_does(agent: Agent) -> None:
