@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpResponse
-from django.utils.translation import gettext, gettext_noop
+from django.http import HttpResponse, StreamingHttpResponse
+from django.utils.translation import get_language, gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
@@ -27,7 +27,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
-from controlplane.api import bulk
+from controlplane.accounts.models import Token
+from controlplane.api import bulk, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
@@ -38,6 +39,7 @@ from controlplane.api.serializers import (
     ReasonQuerySerializer,
     ReasonSerializer,
     StrictSerializer,
+    refuse_unknown,
 )
 from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
@@ -45,7 +47,7 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, job_rows, jobs, receipts
+from controlplane.queries import arrays, job_rows, job_watch, jobs, receipts
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -320,6 +322,32 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """Cancels, holds, releases, queues again or changes up to 500 jobs, named or by a filter, each by itself;
         tells what came of each. With ``dry_run`` it tells what would be done, and does nothing."""
         return Response(bulk.apply(self.user, self.body(bulk.BulkSerializer)))
+
+    @extend_schema(
+        operation_id="jobs_watch",
+        parameters=[
+            OpenApiParameter("since", str, description="The id of an event, from which to go on."),
+            OpenApiParameter("Last-Event-ID", str, "header", description="The same, as browsers send it."),
+        ],
+        responses={(200, "text/event-stream"): OpenApiTypes.STR, 410: Problem, 429: Problem},
+    )
+    @action(detail=False, pagination_class=None)
+    def watch(self, request: Request) -> StreamingHttpResponse:
+        """The jobs that match the filters, as server-sent events: ``upsert`` with a job as it is now, ``leave`` with
+        the number of one that matches no more, ``resync`` where everything may have changed, ``beat`` after 15 seconds
+        without any of these, and ``end`` where the token or user is not valid any more. It begins with the newest 1,000
+        that match, without a state those that have not ended, or goes on from ``since`` for five minutes after that."""
+        params = request.query_params.dict()
+        since = request.headers.get("Last-Event-ID", "") or params.pop("since", "")
+        params.pop("since", None)
+        refuse_unknown(params, jobs.JobFilter.base_filters)
+        token = request.auth if isinstance(request.auth, Token) else None
+        cursor = job_watch.cursor_of(since) if since else None
+        stream = job_stream.events(self.user, token, params, cursor, get_language() or "en")
+        response = StreamingHttpResponse(stream, content_type="text/event-stream")
+        response["Cache-Control"] = "no-store"
+        response["X-Accel-Buffering"] = "no"
+        return response
 
     @reasoned_action
     def cancel(self, request: Request, name: str) -> Response:

@@ -1,0 +1,102 @@
+"""Server-sent events of jobs: ``upsert`` for what changed, ``leave`` for what the filters match no more.
+
+Every event has a cursor as its id, by which a client goes on after a break (``Last-Event-ID``). It is looked once a
+second what changed, with the rights that the user has then; a stream ends when they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connections
+from django.utils import translation
+from django.utils.translation import gettext as _
+
+from controlplane.accounts.models import Token, User
+from controlplane.api.problem import RequestRefused
+from controlplane.queries import job_watch
+from controlplane.queries.job_watch import CursorGone, Looked, WatchCursor
+
+LOOK_S: Final = 1.0
+BEAT_S: Final = 15.0
+# By user, in this process.
+_streams: Counter[int] = Counter()
+
+
+def events(
+    user: User, token: Token | None, params: Mapping[str, str], since: WatchCursor | None, language: str
+) -> AsyncIterator[bytes]:
+    """Return the stream of a user, which begins with all open jobs unless it goes on from ``since``.
+
+    The first look is taken at once: raises RequestRefused with 410 for a cursor that is too old and with 429 where the
+    user has too many streams, and Unanswerable for invalid filters.
+    """
+    if _streams[user.pk] >= settings.SOCKETS_PER_USER:
+        detail = _("you have {most} streams open already; close one").format(most=settings.SOCKETS_PER_USER)
+        raise RequestRefused(429, "too_many_streams", detail, retry_s=5)
+    try:
+        first = _changed(user, params, since)
+    except CursorGone:
+        detail = _("what happened since then is not known any more; begin anew, without since and Last-Event-ID")
+        raise RequestRefused(410, "cursor_gone", detail) from None
+    return _events(user.pk, token.pk if token else None, dict(params), first, language)
+
+
+async def _events(
+    user: int, token: Any, params: dict[str, str], looked: list[Looked] | None, language: str
+) -> AsyncIterator[bytes]:
+    told_at = 0.0
+    _streams[user] += 1
+    try:
+        while looked is not None:
+            for part in looked:
+                since = part.cursor
+                for job in part.jobs:
+                    yield _event("upsert", since, job)
+                for number in part.left:
+                    yield _event("leave", since, {"number": number})
+                if part.anew:
+                    yield _event("resync", since, {})
+            now = time.monotonic()
+            if any(part.jobs or part.left or part.anew for part in looked):
+                told_at = now
+            elif now - told_at > BEAT_S:
+                told_at = now
+                yield _event("beat", looked[-1].cursor, {})
+            await asyncio.sleep(LOOK_S)
+            looked = await sync_to_async(_look, thread_sensitive=False)(
+                user, token, params, looked[-1].cursor, language
+            )
+        yield _event("end", None, {})
+    finally:
+        _streams[user] -= 1
+
+
+def _event(name: str, cursor: WatchCursor | None, data: object) -> bytes:
+    head = f"id: {cursor}\n" if cursor is not None else ""
+    return f"{head}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
+
+
+def _look(user: int, token: Any, params: dict[str, str], since: WatchCursor, language: str) -> list[Looked] | None:
+    """Return what changed; None where the user or the token is not valid any more, or too much time has passed."""
+    try:
+        person = User.objects.filter(pk=user, is_active=True).first()
+        if person is None or (token is not None and not Token.objects.filter(pk=token).exists()):
+            return None
+        with translation.override(language):
+            return _changed(person, params, since)
+    except CursorGone:
+        return None
+    finally:
+        connections.close_all()
+
+
+def _changed(user: User, params: Mapping[str, str], since: WatchCursor | None) -> list[Looked]:
+    return [job_watch.begin(user, params)] if since is None else list(job_watch.changes(user, params, since))
