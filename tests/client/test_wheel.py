@@ -98,5 +98,5 @@ def test_all_parts_of_the_project_have_one_version():
     from switchyard import __version__
 
     settings = (ROOT / "controlplane/settings.py").read_text()
-    assert VERSION == __version__
+    assert __version__ == VERSION
     assert f'\nVERSION = "{__version__}"\n' in settings
