@@ -19,6 +19,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "why": "tell why a job waits, or why it runs where it does",
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
+        "cp": "copy files into a running job, or out of it",
         "events": "list what happened to a job",
         "wait": "wait for jobs to end",
         "adjust": "change what a running job gets, in place",
