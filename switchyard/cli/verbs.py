@@ -61,7 +61,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "logout": "take the remembered token back, and forget it",
         "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
-        "completion": "print a completion script for bash or zsh",
+        "completion": "print a completion script for bash, zsh or fish",
     },
 }
 

@@ -614,18 +614,6 @@ def test_version_tells_both_and_login_keeps_the_token(yard, server, said, monkey
     assert server.asked[-1].headers["authorization"] == "Bearer t"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
-    _, out, _ = yard("completion", shell)
-    assert all(name in out for name in SUMMARY)
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=out, text=True, check=True)
-        script = out + '\nCOMP_WORDS=(yard wait --ti); COMP_CWORD=2; _yard; echo "${COMPREPLY[@]}"'
-        assert (
-            subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True).stdout == "--timeout\n"
-        )
-
-
 def test_what_a_node_has_set_aside_is_listed_and_decided_about(yard, server, said):
     part = {
         "part": "0f3c77",
