@@ -68,6 +68,7 @@ def files(project: dict[str, Any], stem: str) -> Iterator[tuple[str, bytes]]:
     yield f"{about}/WHEEL", b"Wheel-Version: 1.0\nGenerator: switchyard\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     scripts = "".join(f"{name} = {place}\n" for name, place in project["scripts"].items())
     yield f"{about}/entry_points.txt", f"[console_scripts]\n{scripts}".encode()
+    yield f"{stem}.data/data/share/man/man1/yard.1", (ROOT / "docs/reference/yard.1").read_bytes()
     yield f"{about}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes()
 
 

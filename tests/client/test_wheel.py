@@ -64,6 +64,7 @@ def python(installed: Path, *words: str) -> str:
 
 def test_the_command_starts_where_there_is_no_control_plane(installed):
     assert "usage: yard VERB" in python(installed, str(installed / "bin/yard"), "--help")
+    assert (installed / "share/man/man1/yard.1").is_file()
     assert "usage: yard version" in python(installed, str(installed / "bin/yard"), "version", "--help")
 
 
