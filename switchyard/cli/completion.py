@@ -165,7 +165,8 @@ def values(verb: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
 def _cases(form: str) -> tuple[str, str]:
     """Return the cases for values of options and for positionals, as lines of a shell's ``case``; ``form`` sets
     ``options`` to words."""
-    after, plain = [], []
+    after: list[str] = []
+    plain: list[str] = []
     for verb in SUMMARY:
         for flags, kind, chosen in values(verb):
             pattern = "|".join(f"{verb}:{flag}" for flag in flags) or verb
