@@ -52,6 +52,7 @@ class Client:
         self.secrets = Secrets(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
+        self.tokens = Tokens(self.wire)
         self.project = ""
 
     @classmethod
@@ -646,6 +647,26 @@ class Quotas:
     def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class Tokens:
+    """Your access tokens. The secret of one is returned when it is made, and never again."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield your tokens, newest first."""
+        yield from self._wire.get("/tokens")["results"]
+
+    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        wanted: dict[str, Any] = {"name": name, "days": days}
+        return dict(self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+
+    def revoke(self, token: str) -> None:
+        """Revoke one of your tokens by its id, at once."""
+        self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
 
 
 def _project(name: str) -> str:

@@ -34,6 +34,7 @@ from controlplane.api import (
     simulations,
     survivors,
     timeline,
+    tokens,
     topology,
     whoami,
 )
@@ -90,6 +91,7 @@ router.register("retention", retention.RetentionViewSet, "retention")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")
+router.register("tokens", tokens.TokenViewSet, "tokens")
 router.register("tokens/current", device_codes.OwnTokenViewSet, "token")
 router.register("topology", topology.TopologyViewSet, "topology")
 router.register("version", whoami.VersionViewSet, "version")

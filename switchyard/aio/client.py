@@ -43,6 +43,7 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncQuotas(self.wire)
+        self.tokens = AsyncTokens(self.wire)
         self.project = ""
 
     @classmethod
@@ -625,6 +626,27 @@ class AsyncQuotas:
     async def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         await self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class AsyncTokens:
+    """Your access tokens. The secret of one is returned when it is made, and never again."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield your tokens, newest first."""
+        for each in (await self._wire.get("/tokens"))["results"]:
+            yield each
+
+    async def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        wanted: dict[str, Any] = {"name": name, "days": days}
+        return dict(await self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+
+    async def revoke(self, token: str) -> None:
+        """Revoke one of your tokens by its id, at once."""
+        await self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
 
 
 async def upload(wire: AsyncWire, bundle: Bundle) -> str:

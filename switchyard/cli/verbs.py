@@ -59,6 +59,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "This command": {
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",
+        "token": "list, make and revoke your access tokens",
         "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
         "completion": "print a completion script for bash, zsh or fish",

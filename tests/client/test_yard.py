@@ -761,3 +761,24 @@ def test_a_signal_goes_to_running_stages(yard, server, said):
     server.on("POST", "/jobs/7/signal", said(200, {"number": 7, "signal": "SIGUSR1", "processes": 2}))
     assert yard("signal", "7", "usr1", "--stage", "fit")[1] == "SIGUSR1 goes to 2 processes of job 7\n"
     assert server.to("POST", "/jobs/7/signal")[0].json == {"signal": "SIGUSR1", "stage": "fit", "reason": ""}
+
+
+def test_a_token_is_made_for_a_pipe_listed_and_revoked_by_its_name(yard, server, said):
+    made = {
+        "id": "0199aaaa-0000-7000-8000-000000000000", "name": "nightly", "scopes": ["read"],
+        "created_at": "2026-11-21T03:00:00Z", "expires_at": "2026-12-21T03:00:00Z", "last_used_at": None,
+        "is_current": False,
+    }  # fmt: skip
+    server.on("POST", "/tokens", said(201, {**made, "secret": "yard_pat_x"}))
+    server.on("GET", "/tokens", said(200, {"results": [made, {**made, "id": "0199bbbb-0", "name": "two"}]}))
+    server.on("DELETE", f"/tokens/{made['id']}", said(204))
+    code, out, err = yard("token", "create", "nightly", "--scope", "read", "--days", "30")
+    assert (code, out, "yard_pat_x" in err) == (0, "yard_pat_x\n", False)
+    assert server.asked[-1].json == {"name": "nightly", "scopes": ["read"], "days": 30}
+    assert yard("token", "list", "-o", "name")[1] == "nightly\ntwo\n"
+    assert yard("token", "revoke", "nightly")[0] == 0
+    assert yard("token", "revoke", "0199aaaa")[0] == 0
+    assert len(server.to("DELETE", f"/tokens/{made['id']}")) == 2
+    for name in ("0199", "three"):
+        code, _, err = yard("token", "revoke", name)
+        assert (code, "yard token list" in err) == (1, True)

@@ -48,7 +48,8 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"quotas/{id}", "priority-classes/{id}", "projects/{id}/settings", "projects/{id}/members/{user}",
-          "device-codes", "device-codes/token", "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
+          "device-codes", "device-codes/token", "tokens", "tokens/{id}",
+          "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
           "survivors", "survivors/{id}/stop", "survivors/{id}/forget",
           "maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "jobs/{number}/logs/search", "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
