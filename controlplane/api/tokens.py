@@ -92,8 +92,8 @@ class TokenViewSet(ListModelMixin, ResourceViewSet):
         ],
     )
     def create(self, request: Request) -> Response:
-        """Makes a token, and returns its secret this once. ``Idempotency-Key`` has no effect: answers are stored with their
-        keys, secrets are not."""
+        """Makes a token, and returns its secret this once. ``Idempotency-Key`` has no effect: answers are stored with
+        their keys, secrets are not."""
         ask = self.body(TokenAskSerializer)
         name = ask["name"].strip()
         if not name or not name.isprintable():
