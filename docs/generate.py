@@ -1,4 +1,4 @@
-"""Writes the reference pages that repeat what the code says: states, causes, reasons, clauses, metrics.
+"""Writes the reference pages that repeat what the code says: states, reasons, clauses, metrics, the manual of yard.
 
 Run: python docs/generate.py
 """
@@ -22,6 +22,7 @@ from scheduler.core.explain import counterfactual  # noqa: E402
 from scheduler.core.model import clauses as engine  # noqa: E402
 from scheduler.core.model import lifecycle, retry  # noqa: E402
 from scheduler.core.model.reasons import CATALOGUE  # noqa: E402
+from switchyard.packaging.manual import manual  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code; change it there. -->"
 
@@ -231,7 +232,13 @@ none.
 """
 
 
-PAGES = {"states.md": states, "reasons.md": reasons, "clauses.md": clauses, "metrics.md": metrics}
+PAGES = {
+    "states.md": states,
+    "reasons.md": reasons,
+    "clauses.md": clauses,
+    "metrics.md": metrics,
+    "yard.1": manual,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from switchyard.aio.client import AsyncClient, AsyncJobRecord
     from switchyard.client import Client, JobRecord
     from switchyard.job import Devices, Job, Stage
     from switchyard.problem import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AsyncClient": "aio.client",
+    "AsyncJobRecord": "aio.client",
     "Client": "client",
     "JobRecord": "client",
     "Devices": "job",
@@ -44,6 +47,8 @@ _HOME = {
 
 __all__ = [
     "ApiProblem",
+    "AsyncClient",
+    "AsyncJobRecord",
     "BundleError",
     "Client",
     "Devices",

@@ -12,17 +12,18 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from switchyard import address, logs
+from switchyard import address
 from switchyard.bundle import Bundle, pack
 from switchyard.entry import Entry
 from switchyard.job import Job
-from switchyard.logs import FINAL, Chunk, LogMatch, LogQuery
+from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery, read, search, streams
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
+from switchyard.progress import ProgressLine
+from switchyard.record import JobFields
 from switchyard.wire import Wire
 
 Spec = Mapping[str, Any] | Job
@@ -51,6 +52,7 @@ class Client:
         self.secrets = Secrets(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
+        self.tokens = Tokens(self.wire)
         self.project = ""
 
     @classmethod
@@ -111,7 +113,7 @@ class Client:
         wanted = {"actor": actor, "object": object, "action": action, "via": via}
         asked = {name: value or None for name, value in wanted.items()}
         asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
-        yield from islice(pages(self.wire, "/audit", asked), most)
+        return pages(self.wire, "/audit", asked, most)
 
     def usage(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
@@ -224,9 +226,7 @@ class Jobs:
             "array": None if array is None else str(array),
         }
         asked["limit"] = str(min(limit or 200, 500))
-        for at, record in enumerate(pages(self._wire, "/jobs", asked)):
-            if limit is not None and at >= limit:
-                return
+        for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
     def arrays(
@@ -243,7 +243,7 @@ class Jobs:
         states = ",".join([state] if isinstance(state, str) else state) if state else None
         asked = {"state": states, "project": project, "user": user, "q": q, "label": label}
         asked["limit"] = str(min(limit or 200, 500))
-        for record in islice(pages(self._wire, "/arrays", asked), limit):
+        for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
     def elements(self, array: int | str) -> Iterator[dict[str, Any]]:
@@ -256,11 +256,25 @@ class Jobs:
         found: dict[str, Any] | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
         return found
 
+    def history(
+        self,
+        *,
+        state: str | Sequence[str] | None = "ended",
+        project: str | None = None,
+        user: str | None = None,
+        label: str | None = None,
+        limit: int = 1000,
+    ) -> Rows:
+        """Return the newest ended jobs as flat rows, which ``pandas.DataFrame`` takes as they are: see
+        :meth:`~switchyard.record.JobFields.row`. ``state=None`` for those that have not ended too."""
+        found = self.list(state=state, project=project, user=user, label=label, limit=limit)
+        return [record.row() for record in found]
+
     def enter(self, job: Ref, command: Sequence[str] = (), **ask: Any) -> Entry:
         """Run a command inside a running stage; without one, a shell. ``ask`` may have ``stage``, ``rank``, ``reason``,
         ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close the returned object, or use it in
         ``with``."""
-        return Entry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask})
+        return Entry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask}).open()
 
     def wait(
         self,
@@ -268,35 +282,38 @@ class Jobs:
         timeout_s: float | None = None,
         *,
         told: Callable[[JobRecord], None] | None = None,
+        progress: bool = False,
     ) -> JobRecord:
         """Return the job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before
-        that.
+        that. With ``progress`` a bar on standard error shows how far it is.
 
         Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
         """
         begun, seen, pause_s, away_since = time.monotonic(), "", 0.2, None
-        while True:
-            try:
-                record = self.get(job)
-            except (Unreachable, ApiProblem) as error:
-                if isinstance(error, ApiProblem) and not error.is_passing:
-                    raise
-                now = time.monotonic()
-                away_since = now if away_since is None else away_since
-                if not seen or now - away_since > logs.PATIENCE_S:
-                    raise
-            else:
-                away_since = None
-                if record.is_final:
-                    return record
-                if told is not None and record.state != seen:
-                    told(record)
-                seen = record.state
-            left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
-            if left_s <= 0:
-                raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
-            time.sleep(min(pause_s, left_s))
-            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+        with ProgressLine(progress) as line:
+            while True:
+                try:
+                    record = self.get(job)
+                except (Unreachable, ApiProblem) as error:
+                    if isinstance(error, ApiProblem) and not error.is_passing:
+                        raise
+                    now = time.monotonic()
+                    away_since = now if away_since is None else away_since
+                    if not seen or now - away_since > PATIENCE_S:
+                        raise
+                else:
+                    away_since = None
+                    line.show(record)
+                    if record.is_final:
+                        return record
+                    if told is not None and record.state != seen:
+                        told(record)
+                    seen = record.state
+                left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
+                if left_s <= 0:
+                    raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
+                time.sleep(min(pause_s, left_s))
+                pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
     def logs(
         self,
@@ -315,17 +332,17 @@ class Jobs:
 
     def chunks(self, job: Ref, wanted: LogQuery, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
         """Yield its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
-        return logs.read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
+        return read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
 
     def search(
         self, job: Ref, text: str, wanted: LogQuery | None = None, *, ignore_case: bool = False
     ) -> Iterator[LogMatch]:
         """The lines of its output that contain a text; the server looks for them."""
         name = quote(reference(job), safe="")
-        return logs.search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
+        return search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
 
     def streams(self, job: Ref) -> Rows:
-        return logs.streams(self._wire, quote(reference(job), safe=""))
+        return streams(self._wire, quote(reference(job), safe=""))
 
     def cancel(self, job: Ref, reason: str = "") -> JobRecord:
         """Cancel all its stages; running ones are asked to stop first and then ended."""
@@ -452,46 +469,12 @@ class Jobs:
         return body
 
 
-class JobRecord(dict[str, Any]):
-    """A job as last read from the control plane: the JSON of the REST interface, with methods."""
+class JobRecord(JobFields):
+    """A job as last read from the control plane, with what can be done to it."""
 
     def __init__(self, jobs: Jobs, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self._jobs = jobs
-
-    @property
-    def id(self) -> str:
-        """Its id; an array has none but its number."""
-        return str(self.get("id") or self["number"])
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array of jobs, with its elements by state in ``counts``."""
-        return "counts" in self
-
-    @property
-    def number(self) -> int:
-        return int(self["number"])
-
-    @property
-    def name(self) -> str:
-        return str(self.get("name", ""))
-
-    @property
-    def state(self) -> str:
-        return str(self["state"])
-
-    @property
-    def cause(self) -> str:
-        return str(self.get("cause") or "")
-
-    @property
-    def stages(self) -> list[dict[str, Any]]:
-        return list(self.get("stages") or [])
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in FINAL
 
     def refresh(self) -> JobRecord:
         """Read it again; updates this record and returns it."""
@@ -500,9 +483,9 @@ class JobRecord(dict[str, Any]):
         self.update(fields)
         return self
 
-    def wait(self, timeout_s: float | None = None) -> JobRecord:
+    def wait(self, timeout_s: float | None = None, *, progress: bool = False) -> JobRecord:
         """Wait for its end (see :meth:`Jobs.wait`); updates this record and returns it."""
-        fields = dict(self._jobs.wait(self, timeout_s))
+        fields = dict(self._jobs.wait(self, timeout_s, progress=progress))
         self.clear()
         self.update(fields)
         return self
@@ -729,6 +712,26 @@ class Quotas:
         self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
 
 
+class Tokens:
+    """Your access tokens. The secret of one is returned when it is made, and never again."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield your tokens, newest first."""
+        yield from self._wire.get("/tokens")["results"]
+
+    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        wanted: dict[str, Any] = {"name": name, "days": days}
+        return dict(self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+
+    def revoke(self, token: str) -> None:
+        """Revoke one of your tokens by its id, at once."""
+        self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
 def _project(name: str) -> str:
     return f"/projects/{quote(name, safe='')}"
 
@@ -764,20 +767,20 @@ def upload(wire: Wire, bundle: Bundle) -> str:
     return bundle.sha256
 
 
-def pages(wire: Wire, path: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every item of a list, following ``next`` to the end.
+def pages(wire: Wire, path: str, params: Mapping[str, Any], most: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield every item of a list, or ``most`` of them, following ``next`` to the end.
 
     Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.
     """
     asked: Mapping[str, Any] = params
-    query = ""
+    query, count = "", 0
     while True:
         found = wire.get(path + query, None if query else asked)
-        if isinstance(found, list):
-            yield from found
-            return
-        yield from found.get("results", [])
-        following = found.get("next")
-        if not following:
+        rows = found if isinstance(found, list) else found.get("results", [])
+        wanted = rows if most is None else rows[: max(0, most - count)]
+        yield from wanted
+        count += len(wanted)
+        following = None if isinstance(found, list) else found.get("next")
+        if not following or count == most:
             return
         query = "?" + urlsplit(str(following)).query

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from switchyard.problem import ApiProblem, Unreachable
 
 if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
     from switchyard.wire import Wire
 
 OUT, ERR = 1, 2
@@ -37,21 +39,28 @@ class Entry:
     """
 
     def __init__(self, wire: Wire, path: str, ask: Mapping[str, Any]) -> None:
+        self._wire, self._path, self._ask = wire, path, dict(ask)
         self._opened = ExitStack()
-        self._line = self._opened.enter_context(wire.socket(path))
+        self._line: ClientConnection
         self._room = threading.Condition()
         self._left = WINDOW_BYTES
         self._is_over = False
+        self.opened: dict[str, Any] = {}
         self.end: dict[str, Any] = {}
+
+    def open(self) -> Self:
+        """Connect and start the command; return this entry."""
+        self._line = self._opened.enter_context(self._wire.socket(self._path))
         try:
-            self._line.send(json.dumps(ask))
+            self._line.send(json.dumps(self._ask))
             first = self._receive()
             if isinstance(first, bytes) or "opened" not in first:
-                raise Unreachable(f"{wire.url} answered something that is no session")
+                raise Unreachable(f"{self._wire.url} answered something that is no session")
         except BaseException:
             self.close()
             raise
-        self.opened: dict[str, Any] = first["opened"]
+        self.opened = first["opened"]
+        return self
 
     def __enter__(self) -> Self:
         return self

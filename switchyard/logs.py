@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switchyard.problem import ApiProblem, Unreachable
+from switchyard.record import FINAL
 from switchyard.wire import Wire
 
-FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 CHUNK_BYTES = 256 << 10
 POLL_S = (0.3, 2.0)
 SETTLE_S = 1.5

@@ -52,9 +52,9 @@ class Wire:
 
     def close(self) -> None:
         with self._lock:
-            if self._http is not None:
-                self._http.close()
-                self._http = None
+            http, self._http = self._http, None
+        if http is not None:
+            http.close()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON answer of a GET below ``/api/v1``."""
@@ -135,7 +135,7 @@ class Wire:
                     open_timeout=self._timeout_s,
                     close_timeout=1,
                     # A proxy from the environment cannot reach this machine's loopback.
-                    **({"proxy": None} if self._loopback else {}),
+                    proxy=None if self._loopback else True,
                 )
                 line = opened.enter_context(dialled)
             except InvalidStatus as error:

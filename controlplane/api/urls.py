@@ -36,6 +36,7 @@ from controlplane.api import (
     simulations,
     survivors,
     timeline,
+    tokens,
     topology,
     usage,
     whoami,
@@ -94,6 +95,7 @@ router.register("retention", retention.RetentionViewSet, "retention")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")
+router.register("tokens", tokens.TokenViewSet, "tokens")
 router.register("tokens/current", device_codes.OwnTokenViewSet, "token")
 router.register("topology", topology.TopologyViewSet, "topology")
 router.register("usage", usage.UsageViewSet, "usage")

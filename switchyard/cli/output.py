@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Never
 
-from switchyard.cli import clean
+from switchyard.cli import clean, exits
 
 if TYPE_CHECKING:
     import argparse
@@ -62,6 +62,12 @@ def options(parser: argparse.ArgumentParser, *, formats: Sequence[str] = FORMATS
     group.add_argument("--json", action="store_const", const="json", dest="output", help="the same as -o json")
     if "table" in formats:
         group.add_argument("--no-headers", action="store_true", help="leave out the line of titles")
+    if "wide" in formats:
+        group.add_argument(
+            "--columns",
+            metavar="A,B",
+            help="these columns of the table, in this order, by their titles; also wide ones",
+        )
 
 
 def coloured(stream: Any = None) -> bool:
@@ -86,8 +92,8 @@ def many(
         for count, row in enumerate(rows, 1):  # noqa: B007 - the last count is the answer
             print(clean.escaped(row), flush=True)
         return count
+    chosen = _chosen(getattr(args, "columns", None), columns, style)
     found = list(rows)
-    chosen = [column for column in columns if style == "wide" or not column.wide]
     if style == "json":
         print(clean.escaped(found, indent=2))
     elif style == "yaml":
@@ -100,6 +106,29 @@ def many(
     else:
         _table(found, chosen, headers=not args.no_headers, cut=style == "table" and sys.stdout.isatty())
     return len(found)
+
+
+def _chosen(asked: str | None, columns: Sequence[Column], style: str) -> list[Column]:
+    """Return the columns that are shown; ends the command if it asked for one that there is not."""
+    if asked is None:
+        return [column for column in columns if style == "wide" or not column.wide]
+    if style not in ("table", "wide", "plain"):
+        _refuse(f"--columns is for tables, not for {style}")
+    known = {_plain_name(column.title): column for column in columns}
+    wanted = [_plain_name(word) for word in asked.split(",") if word.strip()]
+    for word in wanted:
+        if word not in known:
+            _refuse(f"there is no column {clean.line(word)!r}; there are {', '.join(known)}")
+    return [known[word] for word in wanted] or _refuse(f"--columns takes some of {', '.join(known)}")
+
+
+def _plain_name(title: str) -> str:
+    return "_".join(title.lower().replace("-", " ").replace("_", " ").split())
+
+
+def _refuse(message: str) -> Never:
+    print(f"error: {message} (usage)", file=sys.stderr)
+    raise SystemExit(exits.USAGE)
 
 
 def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]], name: object = "") -> None:

@@ -19,6 +19,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "why": "tell why a job waits, or why it runs where it does",
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
+        "cp": "copy files into a running job, or out of it",
         "events": "list what happened to a job",
         "receipt": "tell what a job held and used, with one line of advice",
         "wait": "wait for jobs to end",
@@ -60,9 +61,10 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "This command": {
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",
+        "token": "list, make and revoke your access tokens",
         "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
-        "completion": "print a completion script for bash or zsh",
+        "completion": "print a completion script for bash, zsh or fish",
     },
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from switchyard import AsyncClient, Client
 from switchyard.cli.main import main
 
 
@@ -166,6 +169,63 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchyard.logs.POLL_S", (0.01, 0.02))
     monkeypatch.setattr("switchyard.logs.SETTLE_S", 0.02)
     monkeypatch.setattr("switchyard.client.LONGEST_POLL_S", 0.01)
+    for name, value in {"wire.LONGEST_PAUSE_S": 0.01, "logs.POLL_S": (0.01, 0.02), "logs.SETTLE_S": 0.02}.items():
+        monkeypatch.setattr(f"switchyard.aio.{name}", value)
+    monkeypatch.setattr("switchyard.aio.client.LONGEST_POLL_S", 0.01)
+
+
+class Waited:
+    """The asynchronous client, used as the synchronous one is: whatever has to be awaited is awaited at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
+        self._loop, self._inner = loop, inner
+
+    def __getattr__(self, name: str) -> Any:
+        return self._plain(getattr(self._inner, name))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._inner[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._steps(aiter(self._inner))
+
+    def __enter__(self) -> Any:
+        return self._plain(self._inner.__aenter__())
+
+    def __exit__(self, *raised: Any) -> None:
+        self._loop.run_until_complete(self._inner.__aexit__(*raised))
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        given = tuple(one._inner if isinstance(one, Waited) else one for one in given)
+        return self._plain(self._inner(*given, **named))
+
+    def _plain(self, found: Any) -> Any:
+        if inspect.iscoroutine(found):
+            return self._plain(self._loop.run_until_complete(found))
+        if isinstance(found, AsyncIterator):
+            return self._steps(found)
+        is_ours = type(found).__module__.startswith("switchyard.aio") or callable(found)
+        return Waited(self._loop, found) if is_ours else found
+
+    def _steps(self, found: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                yield self._plain(self._loop.run_until_complete(anext(found)))
+        except StopAsyncIteration:
+            return
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def new_client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """``Client`` itself, and then ``AsyncClient`` used in the same way, so that the same tests judge both."""
+    if request.param == "Client":
+        yield Client
+        return
+    loop = asyncio.new_event_loop()
+    yield Waited(loop, AsyncClient)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from switchyard import ApiProblem, Client, Devices, Job, SpecError, Stage, Unreachable, WaitTimeout
+from switchyard import ApiProblem, Devices, Job, SpecError, Stage, Unreachable, WaitTimeout
 from switchyard.bundle import pack
 
 
 @pytest.fixture
-def client(server: Any) -> Any:
-    with Client(server.url, "yard_secret") as made:
+def client(server: Any, new_client: Any) -> Any:
+    with new_client(server.url, "yard_secret") as made:
         yield made
 
 
@@ -60,11 +60,11 @@ def test_a_refusal_is_told_once_in_its_own_words(server, client, as_problem, sta
     assert len(server.asked) == 1
 
 
-def test_nobody_at_home_is_unreachable_and_names_the_address():
+def test_nobody_at_home_is_unreachable_and_names_the_address(new_client):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with Client(url, tries=2) as client, pytest.raises(Unreachable, match=url):
+    with new_client(url, tries=2) as client, pytest.raises(Unreachable, match=url):
         client.jobs.get(1)
 
 
@@ -121,6 +121,7 @@ def test_a_workdir_and_a_bundle_together_are_refused_before_anything_is_sent(ser
 
 def test_many_jobs_travel_in_few_calls_and_keep_their_order(server, client, said, monkeypatch):
     monkeypatch.setattr("switchyard.client.BATCH", 2)
+    monkeypatch.setattr("switchyard.aio.client.BATCH", 2)
     server.on(
         "POST",
         "/jobs/batch",
@@ -131,11 +132,11 @@ def test_many_jobs_travel_in_few_calls_and_keep_their_order(server, client, said
     assert [len(asked.json["jobs"]) for asked in server.asked] == [2, 2, 1]
 
 
-def test_a_wait_outlives_the_absence_of_the_control_plane(server, said, as_problem, as_job):
+def test_a_wait_outlives_the_absence_of_the_control_plane(server, new_client, said, as_problem, as_job):
     away = as_problem(503, "database_unavailable", "away")
     server.on("GET", "/jobs/12", said(200, as_job()), away, said(0), away, said(200, as_job(state="COMPLETED")))
     told: list[str] = []
-    with Client(server.url, tries=1) as client:
+    with new_client(server.url, tries=1) as client:
         ended = client.jobs.wait(12, told=lambda found: told.append(found.state))
     assert ended.state == "COMPLETED"
     assert told == ["PENDING"]
@@ -201,10 +202,10 @@ def test_the_final_states_are_those_of_the_engine():
     assert {str(state) for state in FINAL} == KNOWN
 
 
-def test_the_default_project_is_that_of_the_configuration(server, said, as_job, no_config: Path):
+def test_the_default_project_is_that_of_the_configuration(server, new_client, said, as_job, no_config: Path):
     server.on("POST", "/jobs", said(201, as_job()))
     (no_config / ".yard.toml").write_text(f'url = "{server.url}"\nproject = "vision"\n')
-    with Client.from_env() as client:
+    with new_client.from_env() as client:
         client.jobs.submit({"run": "x"})
         client.jobs.submit(Job(command="x", project="nlp"))
     assert [asked.json["project"] for asked in server.asked] == ["vision", "nlp"]

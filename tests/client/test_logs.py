@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchyard import ApiProblem, Client
+from switchyard import ApiProblem
 from switchyard.logs import LogQuery
 
 
@@ -53,8 +53,8 @@ def streams(server, said, as_job):
 
 
 @pytest.fixture
-def client(server):
-    with Client(server.url, tries=1) as made:
+def client(server, new_client):
+    with new_client(server.url, tries=1) as made:
         yield made
 
 
@@ -64,6 +64,7 @@ ERR = ("main", 1, 0, "err")
 
 def test_a_stream_longer_than_a_piece_arrives_whole(streams, client, monkeypatch):
     monkeypatch.setattr("switchyard.logs.CHUNK_BYTES", 7)
+    monkeypatch.setattr("switchyard.aio.logs.CHUNK_BYTES", 7)
     text = "αβγδ — 行列\n" * 20
     streams.held[OUT] = text.encode()
     assert "".join(client.jobs.logs(12)) == text

@@ -16,7 +16,7 @@ from switchyard.cli.verbs import SUMMARY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-COMMON = {"-h", "--help", "--url", "--token", "--profile", "-o", "--output", "--json", "--no-headers"}
+COMMON = {"-h", "--help", "--url", "--token", "--profile", "-o", "--output", "--json", "--no-headers", "--columns"}
 
 
 def page(name: str) -> str:

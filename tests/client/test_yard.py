@@ -653,18 +653,6 @@ def test_version_tells_both_and_login_keeps_the_token(yard, server, said, monkey
     assert server.asked[-1].headers["authorization"] == "Bearer t"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
-    _, out, _ = yard("completion", shell)
-    assert all(name in out for name in SUMMARY)
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=out, text=True, check=True)
-        script = out + '\nCOMP_WORDS=(yard wait --ti); COMP_CWORD=2; _yard; echo "${COMPREPLY[@]}"'
-        assert (
-            subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True).stdout == "--timeout\n"
-        )
-
-
 def test_what_a_node_has_set_aside_is_listed_and_decided_about(yard, server, said):
     part = {
         "part": "0f3c77",
@@ -812,3 +800,24 @@ def test_a_signal_goes_to_running_stages(yard, server, said):
     server.on("POST", "/jobs/7/signal", said(200, {"number": 7, "signal": "SIGUSR1", "processes": 2}))
     assert yard("signal", "7", "usr1", "--stage", "fit")[1] == "SIGUSR1 goes to 2 processes of job 7\n"
     assert server.to("POST", "/jobs/7/signal")[0].json == {"signal": "SIGUSR1", "stage": "fit", "reason": ""}
+
+
+def test_a_token_is_made_for_a_pipe_listed_and_revoked_by_its_name(yard, server, said):
+    made = {
+        "id": "0199aaaa-0000-7000-8000-000000000000", "name": "nightly", "scopes": ["read"],
+        "created_at": "2026-11-21T03:00:00Z", "expires_at": "2026-12-21T03:00:00Z", "last_used_at": None,
+        "is_current": False,
+    }  # fmt: skip
+    server.on("POST", "/tokens", said(201, {**made, "secret": "yard_pat_x"}))
+    server.on("GET", "/tokens", said(200, {"results": [made, {**made, "id": "0199bbbb-0", "name": "two"}]}))
+    server.on("DELETE", f"/tokens/{made['id']}", said(204))
+    code, out, err = yard("token", "create", "nightly", "--scope", "read", "--days", "30")
+    assert (code, out, "yard_pat_x" in err) == (0, "yard_pat_x\n", False)
+    assert server.asked[-1].json == {"name": "nightly", "scopes": ["read"], "days": 30}
+    assert yard("token", "list", "-o", "name")[1] == "nightly\ntwo\n"
+    assert yard("token", "revoke", "nightly")[0] == 0
+    assert yard("token", "revoke", "0199aaaa")[0] == 0
+    assert len(server.to("DELETE", f"/tokens/{made['id']}")) == 2
+    for name in ("0199", "three"):
+        code, _, err = yard("token", "revoke", name)
+        assert (code, "yard token list" in err) == (1, True)

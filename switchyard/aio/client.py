@@ -1,0 +1,752 @@
+"""The asynchronous twin of ``switchyard.client``.
+
+Made by switchyard/packaging/twin.py from switchyard/client.py; change it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from switchyard import address
+from switchyard.aio.entry import AsyncEntry
+from switchyard.aio.logs import read, search, streams
+from switchyard.aio.wire import AsyncWire
+from switchyard.bundle import Bundle, pack
+from switchyard.client import BATCH, LONGEST_POLL_S, Ref, Rows, Spec, _project, _secrets_of, reference
+from switchyard.job import Job
+from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery
+from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
+from switchyard.progress import ProgressLine
+from switchyard.record import JobFields
+
+
+class AsyncClient:
+    """A connection to a control plane with one ``token``. For one event loop; close it, or use it in ``async with``.
+
+    Every call raises :class:`~switchyard.problem.ApiProblem` if the control plane refuses and
+    :class:`~switchyard.problem.Unreachable` if it does not answer after ``tries`` tries.
+    """
+
+    def __init__(self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4) -> None:
+        self.wire = AsyncWire(url, token, timeout_s=timeout_s, tries=tries)
+        self.jobs = AsyncJobs(self.wire)
+        self.nodes = AsyncNodes(self.wire)
+        self.maintenance = AsyncMaintenance(self.wire)
+        self.consolidation = AsyncConsolidation(self.wire)
+        self.secrets = AsyncSecrets(self.wire)
+        self.projects = AsyncProjects(self.wire)
+        self.quotas = AsyncQuotas(self.wire)
+        self.tokens = AsyncTokens(self.wire)
+        self.project = ""
+
+    @classmethod
+    def from_env(
+        cls, url: str | None = None, token: str | None = None, *, profile: str | None = None, tries: int = 4
+    ) -> AsyncClient:
+        """Create a client for what :func:`switchyard.address.find` finds; its project is the default of new jobs."""
+        found = address.find(url, token, profile=profile)
+        client = cls(found.url, found.token, tries=tries)
+        client.project = client.jobs.project = found.project
+        return client
+
+    @property
+    def url(self) -> str:
+        return self.wire.url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.wire.close()
+
+    async def overview(self) -> dict[str, Any]:
+        """Return tiles, heat map, queue and signs that need attention, as on the first page."""
+        return dict(await self.wire.get("/overview"))
+
+    async def version(self) -> dict[str, Any]:
+        return dict(await self.wire.get("/version"))
+
+    async def health(self) -> dict[str, Any]:
+        """Return the checks of the installation; staff get the details."""
+        return dict(await self.wire.get("/health"))
+
+    def audit(
+        self,
+        *,
+        actor: str = "",
+        object: str = "",
+        action: str = "",
+        via: str = "",
+        since: datetime | None = None,
+        most: int = 100,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield audit entries, newest first, at most ``most``. For auditors."""
+        wanted = {"actor": actor, "object": object, "action": action, "via": via}
+        asked = {name: value or None for name, value in wanted.items()}
+        asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
+        return pages(self.wire, "/audit", asked, most)
+
+    async def usage(
+        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+    ) -> dict[str, Any]:
+        """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
+        return dict(await self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None}))
+
+    async def usage_csv(
+        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+    ) -> str:
+        """Return the same as CSV."""
+        wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
+        return (await self.wire.call("GET", "/usage", params=wanted)).text
+
+    async def whoami(self) -> dict[str, Any]:
+        return dict(await self.wire.get("/whoami"))
+
+    def devices(self, *, kind: str | None = None, node: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield the devices, page by page, by kind or of one node."""
+        return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
+
+    def pools(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the pools."""
+        return pages(self.wire, "/pools", {})
+
+    def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
+        return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
+
+    async def preview(self, spec: Spec) -> dict[str, Any]:
+        """Return where and when ``spec`` would start, and what it would displace. Nothing is queued or sent."""
+        return await self.jobs.preview(spec)
+
+    async def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
+        """Pack and send a folder unless the control plane has its bytes already; return the bundle's SHA-256."""
+        bundle = folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
+        return await upload(self.wire, bundle)
+
+
+class AsyncJobs:
+    """The jobs of a control plane. A job is named by its number, its id, or an object with one of them."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+        self.project = ""
+
+    async def submit(
+        self, spec: Spec, *, workdir: str | os.PathLike[str] | Bundle | None = None, idempotency_key: str | None = None
+    ) -> AsyncJobRecord:
+        """Queue a job and return it. The job is stored when this returns.
+
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
+        the same job returns the same job again, however often it is sent.
+        """
+        body = self._body(spec)
+        folder = workdir if workdir is not None else body.get("workdir")
+        body.pop("workdir", None)
+        if folder is not None:
+            if body.get("bundle"):
+                raise SpecError("a job takes a workdir or a bundle, not both")
+            body["bundle"] = await upload(
+                self._wire, folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
+            )
+        return AsyncJobRecord(self, await self._wire.post("/jobs", body, key=idempotency_key))
+
+    async def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
+        """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
+        bodies = [self._body(spec) for spec in specs]
+        if any("workdir" in body for body in bodies):
+            raise SpecError("submit_many sends no folders; upload one with AsyncClient.upload and give its bundle")
+        made: list[dict[str, Any]] = []
+        for at in range(0, len(bodies), BATCH):
+            made += (await self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]}))["results"]
+        return made
+
+    async def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
+        """Dry-run ``spec``: ``validate`` parses it, ``placement`` also returns where and when it would start."""
+        body = self._body(spec)
+        body.pop("workdir", None)
+        return dict(await self._wire.post("/jobs", body, params={"dry_run": how}))
+
+    async def get(self, job: Ref) -> AsyncJobRecord:
+        """Return a job, or an array by its number; an element of an array is ``42_7``."""
+        return AsyncJobRecord(self, self._either(job, lambda path: await self._wire.get(path)))
+
+    async def list(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        label: str | None = None,
+        sort: str | None = None,
+        array: int | str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[AsyncJobRecord]:
+        """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
+        states = ",".join([state] if isinstance(state, str) else state) if state else None
+        asked = {
+            "state": states,
+            "project": project,
+            "user": user,
+            "q": q,
+            "label": label,
+            "sort": sort,
+            "array": None if array is None else str(array),
+        }
+        asked["limit"] = str(min(limit or 200, 500))
+        async for record in pages(self._wire, "/jobs", asked, limit):
+            yield AsyncJobRecord(self, record)
+
+    async def arrays(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        label: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[AsyncJobRecord]:
+        """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
+        states = ",".join([state] if isinstance(state, str) else state) if state else None
+        asked = {"state": states, "project": project, "user": user, "q": q, "label": label}
+        asked["limit"] = str(min(limit or 200, 500))
+        async for record in pages(self._wire, "/arrays", asked, limit):
+            yield AsyncJobRecord(self, record)
+
+    def elements(self, array: int | str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the elements of an array in short: index, parameters, state and the numbers that they reported."""
+        return pages(self._wire, f"/arrays/{quote(reference(array), safe='')}/elements", {"limit": 500})
+
+    async def best(self, array: int | str, metric: str, goal: str = "min") -> dict[str, Any] | None:
+        """Return the element of an array with the smallest (or ``"max"``: largest) reported value of ``metric``."""
+        path = f"/arrays/{quote(reference(array), safe='')}"
+        found: dict[str, Any] | None = (await self._wire.get(path, {"metric": metric, "goal": goal}))["best"]
+        return found
+
+    async def history(
+        self,
+        *,
+        state: str | Sequence[str] | None = "ended",
+        project: str | None = None,
+        user: str | None = None,
+        label: str | None = None,
+        limit: int = 1000,
+    ) -> Rows:
+        """Return the newest ended jobs as flat rows, which ``pandas.DataFrame`` takes as they are: see
+        :meth:`~switchyard.record.JobFields.row`. ``state=None`` for those that have not ended too."""
+        found = self.list(state=state, project=project, user=user, label=label, limit=limit)
+        return [record.row() async for record in found]
+
+    async def enter(self, job: Ref, command: Sequence[str] = (), **ask: Any) -> AsyncEntry:
+        """Run a command inside a running stage; without one, a shell. ``ask`` may have ``stage``, ``rank``, ``reason``,
+        ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close the returned object, or use it in
+        ``async with``."""
+        return await AsyncEntry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask}).open()
+
+    async def wait(
+        self,
+        job: Ref,
+        timeout_s: float | None = None,
+        *,
+        told: Callable[[AsyncJobRecord], None] | None = None,
+        progress: bool = False,
+    ) -> AsyncJobRecord:
+        """Return the job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before
+        that. With ``progress`` a bar on standard error shows how far it is.
+
+        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        """
+        begun, seen, pause_s, away_since = (time.monotonic(), "", 0.2, None)
+        with ProgressLine(progress) as line:
+            while True:
+                try:
+                    record = await self.get(job)
+                except (Unreachable, ApiProblem) as error:
+                    if isinstance(error, ApiProblem) and (not error.is_passing):
+                        raise
+                    now = time.monotonic()
+                    away_since = now if away_since is None else away_since
+                    if not seen or now - away_since > PATIENCE_S:
+                        raise
+                else:
+                    away_since = None
+                    line.show(record)
+                    if record.is_final:
+                        return record
+                    if told is not None and record.state != seen:
+                        told(record)
+                    seen = record.state
+                left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
+                if left_s <= 0:
+                    raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
+                await asyncio.sleep(min(pause_s, left_s))
+                pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+
+    def logs(
+        self,
+        job: Ref,
+        *,
+        stage: str | None = None,
+        attempt: int | None = None,
+        rank: int | None = 0,
+        stream: str = "both",
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[str]:
+        """Yield the output of a job as text pieces; see :meth:`chunks`."""
+        wanted = LogQuery(stage, attempt, rank, stream)
+        return (chunk.text async for chunk in self.chunks(job, wanted, tail=tail, follow=follow))
+
+    def chunks(
+        self, job: Ref, wanted: LogQuery, *, tail: int | None = None, follow: bool = False
+    ) -> AsyncIterator[Chunk]:
+        """Yield its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
+        return read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
+
+    def search(
+        self, job: Ref, text: str, wanted: LogQuery | None = None, *, ignore_case: bool = False
+    ) -> AsyncIterator[LogMatch]:
+        """The lines of its output that contain a text; the server looks for them."""
+        name = quote(reference(job), safe="")
+        return search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
+
+    async def streams(self, job: Ref) -> Rows:
+        return await streams(self._wire, quote(reference(job), safe=""))
+
+    async def cancel(self, job: Ref, reason: str = "") -> AsyncJobRecord:
+        """Cancel all its stages; running ones are asked to stop first and then ended."""
+        return await self._act(job, "cancel", reason)
+
+    async def hold(self, job: Ref, reason: str = "") -> AsyncJobRecord:
+        return await self._act(job, "hold", reason)
+
+    async def release(self, job: Ref, reason: str = "") -> AsyncJobRecord:
+        return await self._act(job, "release", reason)
+
+    async def requeue(self, job: Ref, reason: str = "") -> AsyncJobRecord:
+        """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
+        return await self._act(job, "requeue", reason)
+
+    async def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> dict[str, Any]:
+        """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
+        body = {"signal": name, "stage": stage, "reason": reason}
+        return dict(await self._wire.post(self._path(job) + "/signal", body))
+
+    async def change(
+        self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = ""
+    ) -> AsyncJobRecord:
+        """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or
+        ``{"stages": {"train": {"time_limit": "3h"}}}``; None takes a key away. With ``if_match``, the ETag of an
+        earlier read, only if nobody changed it since."""
+        answer = await self._wire.call(
+            "PATCH",
+            self._path(job),
+            json=dict(patch),
+            params={"reason": reason or None},
+            headers={"If-Match": if_match} if if_match else None,
+        )
+        return AsyncJobRecord(self, answer.json())
+
+    async def bulk(
+        self,
+        action: str,
+        *,
+        jobs: Sequence[int] | None = None,
+        matching: Mapping[str, str] | None = None,
+        patch: Mapping[str, Any] | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        """
+        body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
+        named = {"jobs": jobs, "filter": matching, "patch": patch}
+        body |= {name: value for name, value in named.items() if value is not None}
+        return dict(await self._wire.post("/jobs/bulk", body))
+
+    async def adjust(
+        self, job: Ref, *, stage: str | None = None, ranks: Sequence[int] | None = None, reason: str = "", **share: Any
+    ) -> Rows:
+        """Change the resources of its running attempts in place, those of one stage or of all; return these attempts.
+
+        ``share`` has fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
+        ``io_weight``, ``memory_bytes``, ``queue_class``, ``quantum_s``; None resets one to its value at the start.
+        """
+        body: dict[str, Any] = {**share, "reason": reason} | ({"ranks": list(ranks)} if ranks is not None else {})
+        return [
+            await self._wire.post(f"/attempts/{attempt['id']}/adjust", body)
+            for attempt in await self.attempts(job)
+            if not attempt.get("ended_at") and (not attempt.get("stop_why")) and (stage in (None, attempt.get("stage")))
+        ]
+
+    async def why(self, job: Ref) -> dict[str, Any]:
+        """Return why its stages wait, or why they run where they do."""
+        return dict(await self._wire.get(self._path(job) + "/why"))
+
+    async def counterfactuals(self, job: Ref) -> dict[str, Any]:
+        """Return changes with which its waiting stages would start; each was tried by the engine."""
+        return dict(await self._wire.get(self._path(job) + "/counterfactuals"))
+
+    async def spec(self, job: Ref) -> dict[str, Any]:
+        """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
+        return dict(await self._wire.get(self._path(job) + "/spec"))
+
+    async def receipt(self, job: Ref) -> dict[str, Any]:
+        """Return its device time by stage, its energy and cost, and one line of advice."""
+        return dict(await self._wire.get(self._path(job) + "/receipt"))
+
+    async def events(self, job: Ref) -> Rows:
+        return [each async for each in pages(self._wire, self._path(job) + "/events", {})]
+
+    async def attempts(self, job: Ref) -> Rows:
+        return [each async for each in pages(self._wire, self._path(job) + "/attempts", {})]
+
+    async def checkpoints(self, job: Ref) -> Rows:
+        return [each async for each in pages(self._wire, self._path(job) + "/checkpoints", {})]
+
+    async def _act(self, job: Ref, verb: str, reason: str) -> AsyncJobRecord:
+        answer = self._either(job, lambda path: await self._wire.post(f"{path}/{verb}", {"reason": reason}))
+        return AsyncJobRecord(self, answer) if isinstance(answer, dict) and "state" in answer else await self.get(job)
+
+    def _path(self, job: Ref) -> str:
+        resource = "/arrays/" if isinstance(job, Mapping) and "counts" in job else "/jobs/"
+        return resource + quote(reference(job), safe="")
+
+    def _either(self, job: Ref, call: Callable[[str], Any]) -> Any:
+        """Call with the path of a job or, where there is none of this number, with that of an array."""
+        try:
+            return call(self._path(job))
+        except ApiProblem as problem:
+            number = reference(job)
+            if problem.status != 404 or isinstance(job, Mapping) or (not number.isdigit()):
+                raise
+            try:
+                return call(f"/arrays/{number}")
+            except ApiProblem as other:
+                raise problem if other.status == 404 else other from None
+
+    def _body(self, spec: Spec) -> dict[str, Any]:
+        body = spec.to_spec() if isinstance(spec, Job) else dict(spec)
+        if self.project and (not body.get("project")):
+            body["project"] = self.project
+        return body
+
+
+class AsyncJobRecord(JobFields):
+    """A job as last read from the control plane, with what can be done to it."""
+
+    def __init__(self, jobs: AsyncJobs, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self._jobs = jobs
+
+    async def refresh(self) -> AsyncJobRecord:
+        """Read it again; updates this record and returns it."""
+        fields = dict(await self._jobs.get(self))
+        self.clear()
+        self.update(fields)
+        return self
+
+    async def wait(self, timeout_s: float | None = None, *, progress: bool = False) -> AsyncJobRecord:
+        """Wait for its end (see :meth:`AsyncJobs.wait`); updates this record and returns it."""
+        fields = dict(await self._jobs.wait(self, timeout_s, progress=progress))
+        self.clear()
+        self.update(fields)
+        return self
+
+    def logs(self, **wanted: Any) -> AsyncIterator[str]:
+        """Yield its output; takes the arguments of :meth:`AsyncJobs.logs`."""
+        return self._jobs.logs(self, **wanted)
+
+    async def cancel(self, reason: str = "") -> AsyncJobRecord:
+        return await self._jobs.cancel(self, reason)
+
+    async def hold(self, reason: str = "") -> AsyncJobRecord:
+        return await self._jobs.hold(self, reason)
+
+    async def release(self, reason: str = "") -> AsyncJobRecord:
+        return await self._jobs.release(self, reason)
+
+    async def requeue(self, reason: str = "") -> AsyncJobRecord:
+        return await self._jobs.requeue(self, reason)
+
+    async def change(self, patch: Mapping[str, Any], *, reason: str = "") -> AsyncJobRecord:
+        return await self._jobs.change(self, patch, reason=reason)
+
+    async def why(self) -> dict[str, Any]:
+        return await self._jobs.why(self)
+
+    async def events(self) -> Rows:
+        return await self._jobs.events(self)
+
+    async def attempts(self) -> Rows:
+        return await self._jobs.attempts(self)
+
+
+class AsyncNodes:
+    """The nodes of a control plane, by name or id."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self) -> AsyncIterator[dict[str, Any]]:
+        return pages(self._wire, "/nodes", {"limit": 500})
+
+    async def get(self, node: str) -> dict[str, Any]:
+        return dict(await self._wire.get("/nodes/" + quote(node, safe="")))
+
+    async def drain(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Drain a node: running stages finish, nothing new starts."""
+        return await self._act(node, "drain", reason)
+
+    async def lost(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Confirm that a LOST node is gone: its stages have ended."""
+        return await self._act(node, "lost", reason)
+
+    async def resume(self, node: str, reason: str = "") -> dict[str, Any]:
+        return await self._act(node, "resume", reason)
+
+    async def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Give its agent a new credential."""
+        return await self._act(node, "rotate", reason)
+
+    async def fuse(self) -> dict[str, Any]:
+        """Return whether the mass-loss fuse is blown (``blown_at``), and the silent nodes."""
+        return dict(await self._wire.get("/fuse"))
+
+    async def release_fuse(self, reason: str) -> dict[str, Any]:
+        """Release the fuse: silent nodes may be declared lost, and their stages requeued. For staff."""
+        return dict(await self._wire.post("/fuse/release", {"reason": reason}))
+
+    async def survivors(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the parts on nodes that are missing in the database, which was restored from a backup."""
+        for each in (await self._wire.get("/survivors"))["results"]:
+            yield each
+
+    async def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
+        """Stop a survivor (``stop``), or remove an ended one (``forget``)."""
+        return dict(await self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
+
+    async def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+        """Take a device out of service, by its uuid or as ``gpu3``; stages that hold it go on."""
+        return await self._act_on(node, device, "cordon", reason)
+
+    async def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+        return await self._act_on(node, device, "uncordon", reason)
+
+    async def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
+        """Decide about a quarantined part of the node: ``release`` adopts it again, ``discard`` ends it."""
+        wanted = {"part": part, "do": do, "reason": reason}
+        return dict(await self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
+
+    async def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
+        name = (await self.get(node))["name"]
+        async for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):
+            if device in (one["uuid"], f"{one['kind']}{one['index']}"):
+                return dict(await self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason}))
+        raise SwitchyardError(f"node {name} has no device {device}; yard devices --node {name} lists them")
+
+    async def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
+        answer = await self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
+        return answer if isinstance(answer, dict) else await self.get(node)
+
+
+class AsyncMaintenance:
+    """The maintenance windows of a control plane."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self, *, everything: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yield the windows that have not ended; all windows with ``everything``."""
+        return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
+
+    async def plan(
+        self,
+        starts_at: datetime,
+        ends_at: datetime,
+        reason: str,
+        *,
+        node: str = "",
+        pool: str = "",
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
+        have a zone."""
+        window = {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason}
+        named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
+        params = {"dry_run": "true"} if dry_run else None
+        return dict(await self._wire.post("/maintenance-windows", {**window, **named}, params=params))
+
+    async def cancel(self, window: int) -> dict[str, Any]:
+        """Cancel a window, also one that has begun."""
+        return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class AsyncConsolidation:
+    """Advice on moves that would make room for a stage that fits nowhere."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def get(self) -> dict[str, Any]:
+        """Return all present advice, in queue order."""
+        return dict(await self._wire.get("/consolidation"))
+
+    async def follow(self, stage: str) -> dict[str, Any]:
+        """Follow the advice for the stage with this id."""
+        return dict(await self._wire.post("/consolidation", {"stage": stage}))
+
+
+class AsyncSecrets:
+    """The secrets of projects: their names and versions. Values are never returned."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self, project: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the secrets of a project by name."""
+        for each in (await self._wire.get(_secrets_of(project)))["results"]:
+            yield each
+
+    async def set(self, project: str, name: str, value: str) -> dict[str, Any]:
+        """Create a secret or set its value; the same value again makes no new version."""
+        return dict(
+            (
+                await self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value})
+            ).json()
+        )
+
+    async def delete(self, project: str, name: str) -> None:
+        """Delete a secret, if there is one of this name."""
+        await self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+class AsyncProjects:
+    """The projects that you may see, and the roles of people in them."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the projects with their members, by name."""
+        for each in (await self._wire.get("/projects"))["results"]:
+            yield each
+
+    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a project: ``name``, ``weight``, ``description``. For accountants."""
+        return dict(await self._wire.post("/projects", dict(settings)))
+
+    async def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a project; with the ETag of its settings only as they were read. For accountants."""
+        return dict(
+            (await self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match})).json()
+        )
+
+    async def delete(self, project: str, *, if_match: str = "*") -> None:
+        """Delete a project that never had a job. For accountants."""
+        await self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
+
+    async def set_member(self, project: str, user: str, role: str) -> dict[str, Any]:
+        """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""
+        path = f"{_project(project)}/members/{quote(user, safe='')}"
+        return dict((await self._wire.call("PUT", path, json={"role": role})).json())
+
+    async def remove_member(self, project: str, user: str) -> None:
+        """Take a person's role away. For leads and accountants."""
+        await self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
+
+
+class AsyncQuotas:
+    """The quotas of projects; each has a number."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the quotas of your projects and what each holds of them."""
+        for each in (await self._wire.get("/quotas"))["results"]:
+            yield each
+
+    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a project a quota: ``project``, ``kind``, ``nominal`` and others. For accountants."""
+        return dict(await self._wire.post("/quotas", dict(settings)))
+
+    async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a quota; with its ETag only as it was read. For accountants."""
+        path = f"/quotas/{number}"
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a quota, so that its project is unlimited there. For accountants."""
+        await self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class AsyncTokens:
+    """Your access tokens. The secret of one is returned when it is made, and never again."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield your tokens, newest first."""
+        for each in (await self._wire.get("/tokens"))["results"]:
+            yield each
+
+    async def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        wanted: dict[str, Any] = {"name": name, "days": days}
+        return dict(await self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+
+    async def revoke(self, token: str) -> None:
+        """Revoke one of your tokens by its id, at once."""
+        await self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
+async def upload(wire: AsyncWire, bundle: Bundle) -> str:
+    """Send a bundle that the control plane does not have yet; return its SHA-256."""
+    try:
+        await wire.call("HEAD", f"/bundles/{bundle.sha256}")
+        return bundle.sha256
+    except ApiProblem as problem:
+        if problem.status != 404:
+            raise
+    await wire.call("POST", "/bundles", content=bundle.content, headers={"Content-Type": "application/gzip"})
+    return bundle.sha256
+
+
+async def pages(
+    wire: AsyncWire, path: str, params: Mapping[str, Any], most: int | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield every item of a list, or ``most`` of them, following ``next`` to the end.
+
+    Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.
+    """
+    asked: Mapping[str, Any] = params
+    query, count = ("", 0)
+    while True:
+        found = await wire.get(path + query, None if query else asked)
+        rows = found if isinstance(found, list) else found.get("results", [])
+        wanted = rows if most is None else rows[: max(0, most - count)]
+        for each in wanted:
+            yield each
+        count += len(wanted)
+        following = None if isinstance(found, list) else found.get("next")
+        if not following or count == most:
+            return
+        query = "?" + urlsplit(str(following)).query

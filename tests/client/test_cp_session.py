@@ -1,0 +1,110 @@
+"""``yard cp`` and sessions of both clients, over a real WebSocket to commands that really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+
+def work(line: ServerConnection, folder: Path) -> None:
+    """Run what is asked for in a folder, as an agent does in a stage."""
+    ask = json.loads(line.recv())
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(ask["command"], cwd=folder, **pipes) as process:  # type: ignore[call-overload]
+        line.send(json.dumps({"opened": {"node": "n1"}}))
+
+        def tell(number: int, pipe: Any) -> None:
+            while piece := pipe.read1(16_384):
+                line.send(bytes([number]) + piece)
+
+        def end() -> None:
+            readers = [threading.Thread(target=tell, args=each) for each in ((1, process.stdout), (2, process.stderr))]
+            for reader in readers:
+                reader.start()
+            for reader in readers:
+                reader.join()
+            line.send(json.dumps({"end": {"code": process.wait()}}))
+            line.close()
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        try:
+            for message in line:
+                if isinstance(message, bytes) and len(message) > 1:
+                    process.stdin.write(message[1:])
+                    line.send(json.dumps({"taken": len(message) - 1}))
+                elif isinstance(message, bytes):
+                    process.stdin.close()
+        except (ConnectionClosed, BrokenPipeError):
+            pass
+        ending.join()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a stage in which commands can be run."""
+    folder = tmp_path / "stage"
+    folder.mkdir()
+    with serve(lambda line: work(line, folder), "127.0.0.1", 0, compression=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("YARD_URL", f"http://127.0.0.1:{server.socket.getsockname()[1]}")
+        monkeypatch.setenv("YARD_TOKEN", "t")
+        yield folder
+        server.shutdown()
+        thread.join()
+
+
+def test_a_command_says_something_and_ends(stage, new_client):
+    with new_client.from_env() as client, client.jobs.enter(17, ["sh", "-c", "echo hi; exit 3"]) as inside:
+        assert list(inside) == [(1, b"hi\n")]
+        assert (inside.code, inside.opened["node"]) == (3, "n1")
+
+
+def test_a_folder_comes_out_and_goes_back_in(stage, yard_alone, no_config):
+    whole = os.urandom(700_000)  # more than a session takes unread
+    (stage / "out/deep").mkdir(parents=True)
+    (stage / "out/deep/model").write_bytes(whole)
+    (stage / "out/deep/model").chmod(0o640)
+    (stage / "latest").symlink_to("out/deep")
+    assert yard_alone("cp", "17:out", ".")[0] == 0
+    assert (no_config / "out/deep/model").read_bytes() == whole
+    assert yard_alone("cp", "17:latest", "got")[0] == 0
+    assert (no_config / "got/model").stat().st_mode & 0o777 == 0o640
+    (stage / "into").mkdir()
+    assert yard_alone("cp", "got", "17:into/")[0] == 0
+    assert yard_alone("cp", "got", "17:into/other")[0] == 0
+    assert [(stage / name / "model").read_bytes() == whole for name in ("into/got", "into/other")] == [True, True]
+
+
+def test_what_leads_out_is_left_out_and_what_is_missing_is_told(stage, yard_alone, no_config):
+    (stage / "out").mkdir()
+    (stage / "out/evil").symlink_to("/etc/passwd")
+    code, _, err = yard_alone("cp", "17:out", ".")
+    assert (code, "left out: out/evil" in err) == (1, True)
+    assert list((no_config / "out").iterdir()) == []
+    for words in (["17:nothing", "."], ["missing", "17:x"], ["out", "17:no/such/folder"], ["17:out", "no/such"]):
+        code, _, err = yard_alone("cp", *words)
+        assert (code, err.startswith("error: ")) == (1, True), words
+
+
+@pytest.fixture
+def yard_alone(stage, capsys):
+    """Runs the command with no other server than the stage's."""
+    from switchyard.cli.main import main
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
