@@ -95,17 +95,18 @@ def reasons() -> str:
 
 # Why a stage waits
 
-Every stage that waits has at least one reason, with the numbers behind it. If there are several, the one that comes first
-in this list is the *primary* reason; the others are shown below it. Codes do not change, so scripts may read them
+Every stage that waits has at least one reason, with the numbers behind it. If there are several, the one that comes
+first in this list is the *primary* reason; the others are shown below it. Codes do not change, so scripts may read them
 (`yard why 12 -o json`). The last column says who can do something about it.
 
 | | code | says | who can act |
 |---|---|---|---|
 {rows}
 
-- `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` occur only where images, sites, network
-  domains and maintenance windows are known to the control plane.
-- `DataResidency` and `NodesAvoided` are given only if nothing else keeps the stage waiting: on the other nodes it would fit.
+- `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` occur only where images, sites,
+  network domains and maintenance windows are known to the control plane.
+- `DataResidency` and `NodesAvoided` are given only if nothing else keeps the stage waiting: on the other nodes it would
+  fit.
 - If another stage belongs to a job that you may not see, it is called *another project's stage*.
 - Each code has an example in `tests/core/test_counterfactual.py` in which it is the primary reason.
 

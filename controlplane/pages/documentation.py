@@ -1,4 +1,4 @@
-"""The documentation at /docs: the files that ``./script/docs`` built. They are the same for everybody, signed in or not."""
+"""The documentation at /docs: the files that ``./script/docs`` built, the same for everybody, signed in or not."""
 
 from __future__ import annotations
 
