@@ -26,7 +26,6 @@ def test_the_site_is_built_without_a_warning_and_asks_for_nothing_from_elsewhere
         assert re.findall(r"url\([\"']?(?:https?:)?//", sheet.read_text()) == [], sheet
 
 
-
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     refused = subprocess.run([ROOT / "script" / "docs", tmp_path], capture_output=True, text=True, check=False)

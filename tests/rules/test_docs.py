@@ -71,7 +71,7 @@ def test_each_test_that_the_page_on_security_names_is_there() -> None:
 
 
 def test_every_page_is_reached_from_the_index() -> None:
-    """What Sphinx asks of the site, without building it: each page stands in a table of contents, which names no other."""
+    """What Sphinx asks of the site, without building it: every page is in a table of contents, which names no other."""
     docs = ROOT / "docs"
     reached: set[Path] = set()
     ahead = [docs / "index.md"]
