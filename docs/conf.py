@@ -38,8 +38,7 @@ def links_within_the_site(app: Sphinx, name: str, text: list[str]) -> None:
     page = HERE / f"{name}.md"
 
     def shown(link: re.Match[str]) -> str:
-        target = (page.parent / link[2]).resolve()
-        return link[0] if target.is_relative_to(HERE) or not target.exists() else link[1]
+        return link[0] if (page.parent / link[2]).resolve().is_relative_to(HERE) else link[1]
 
     text[0] = _LINK.sub(shown, text[0])
 

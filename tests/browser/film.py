@@ -1,6 +1,6 @@
 """Makes docs/screenshots/tour.webp, the picture of the README that moves: ``./script/screenshots tour``.
 
-A stack of its own runs for it, with simulated nodes; jobs are really submitted, wait and run, and a real Chromium shows it.
+A stack of its own runs for it, with simulated nodes; jobs are submitted, wait and run, and a real Chromium shows it.
 """
 
 from __future__ import annotations
