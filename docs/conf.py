@@ -18,6 +18,8 @@ extensions = ["myst_parser", "sphinx_copybutton"]
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 myst_heading_anchors = 4
+# A block without a language is output.
+highlight_language = "none"
 # Pages lie below other addresses than they do here, so nothing is fetched from elsewhere: no fonts, no scripts.
 html_theme = "furo"
 html_title = "Switchyard"
