@@ -563,6 +563,8 @@ STORAGES = {
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")
+# What ./script/docs built, served at /docs.
+DOCS = Path(os.environ.get("YARD_DOCS") or BASE_DIR / "build" / "docs")
 # Until they are collected, files are served from the source tree, under plain names and without compression.
 WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_AUTOREFRESH = DEBUG

@@ -26,10 +26,13 @@ from switchyard.packaging.manual import manual  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code; change it there. -->"
 
+# Parameters of sentences are set in italics.
+STARS = str.maketrans("{}", "**")
+
 
 def states() -> str:
-    """The lifecycle of a stage, as a picture and as a table, and the causes of ends."""
-    rows = "\n".join(f"| {state} | {event} | {to} |" for (state, event), to in lifecycle.TABLE.items())
+    """The lifecycle of a stage, a row for each state, and the causes of ends."""
+    rows = "\n".join(f"| {state} | {_next(state)} |" for state in lifecycle.State if _next(state))
     causes = "\n".join(f"| `{cause}` | {_after(cause)} |" for cause in lifecycle.Cause)
     return f"""{NOTE}
 
@@ -39,12 +42,9 @@ A **stage** has one of these states; a job's state derives from its stages. *Los
 of memory* are causes of an attempt's end, not states: whether such an end means another attempt is decided by its
 cause and by what the job file says under `retry`, `preemption` and `on_node_lost`.
 
-```mermaid
-{lifecycle.mermaid()}
-```
-
-| state | event | next |
-|---|---|---|
+| from | what may come next, and by which event |
+|---|---|
+| *submitted* | PENDING, or HELD where it is submitted held |
 {rows}
 
 COMPLETED, FAILED and CANCELLED are final; the database refuses to change them.
@@ -71,6 +71,10 @@ COMPLETED, FAILED and CANCELLED are final; the database refuses to change them.
 """
 
 
+def _next(state: lifecycle.State) -> str:
+    return ", ".join(f"{to} (*{event}*)" for (before, event), to in lifecycle.TABLE.items() if before is state)
+
+
 def _after(cause: lifecycle.Cause) -> str:
     if cause in retry.NO_FAULT:
         return "queued again; it costs none of the stage's retries"
@@ -85,7 +89,7 @@ def _after(cause: lifecycle.Cause) -> str:
 def reasons() -> str:
     """The catalogue of reasons for waiting, in order of precedence."""
     rows = "\n".join(
-        f"| {rank} | `{entry.code}` | {entry.template.replace('{', '*').replace('}', '*')} | {entry.acts} |"
+        f'| {rank} | <a id="{entry.code}"></a>`{entry.code}` | {entry.template.translate(STARS)} | {entry.acts} |'
         for rank, entry in enumerate(CATALOGUE, 1)
     )
     changes = "\n".join(
@@ -95,17 +99,20 @@ def reasons() -> str:
 
 # Why a stage waits
 
-Every stage that waits has at least one reason, with the numbers behind it. Where several hold, the first of this list
-is the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
-(`yard why 12 -o json`). Each code has a world in `tests/core/test_counterfactual.py` in which it comes first.
-`ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` come from what the record tells the
-engine of images, sites, domains and maintenance; where it tells nothing, they do not occur. `DataResidency` and
-`NodesAvoided` are told where nothing else keeps a stage waiting: wherever else it might go, it would fit.
-A stage of a job that its reader may not see is told as *another project's stage*, here and wherever else one is named.
+Every stage that waits has at least one reason, with the numbers behind it. If there are several, the one that comes
+first in this list is the *primary* reason; the others are shown below it. Codes do not change, so scripts may read them
+(`yard why 12 -o json`). The last column says who can do something about it.
 
 | | code | says | who can act |
 |---|---|---|---|
 {rows}
+
+- `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` occur only where images, sites,
+  network domains and maintenance windows are known to the control plane.
+- `DataResidency` and `NodesAvoided` are given only if nothing else keeps the stage waiting: on the other nodes it would
+  fit.
+- If another stage belongs to a job that you may not see, it is called *another project's stage*.
+- Each code has an example in `tests/core/test_counterfactual.py` in which it is the primary reason.
 
 ## What would let it start
 

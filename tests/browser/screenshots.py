@@ -1,6 +1,7 @@
 """Takes the pictures of docs/screenshots: the seeded yard, in a real Chromium.
 
-``./script/screenshots`` takes all of them, ``./script/screenshots jobs-light`` one.
+``./script/screenshots`` takes all of them, ``./script/screenshots jobs-light`` one. ``./script/screenshots tour`` makes
+the one that moves, from a stack that really runs; it needs Pillow, from docs/requirements.txt.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ def main() -> None:
     chromium = shutil.which(os.environ.get("YARD_CHROMIUM", "chromium"))
     if chromium is None:
         raise SystemExit("no Chromium: set YARD_CHROMIUM to one, or: apt-get install chromium fonts-noto-cjk")
+    if sys.argv[1:] == ["tour"]:
+        from tests.browser import film
+
+        film.main(chromium)
+        return
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="yard-shots-") as folder:
         state = Path(folder)

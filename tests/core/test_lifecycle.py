@@ -15,7 +15,6 @@ from scheduler.core.model.lifecycle import (
     StageEvent,
     State,
     job_state,
-    mermaid,
     next_state,
     sources,
 )
@@ -53,7 +52,3 @@ def test_a_job_is_final_exactly_when_all_its_stages_are(stages: list[State]) -> 
 def test_a_job_is_suspended_when_something_of_it_is_paused_and_nothing_runs(stages: list[State]) -> None:
     runs = {State.STARTING, State.RUNNING} & set(stages)
     assert (job_state(stages) == State.SUSPENDED) == (State.SUSPENDED in stages and not runs)
-
-
-def test_the_diagram_shows_each_row() -> None:
-    assert all(f"{state} --> {to}: {event}" in mermaid() for (state, event), to in TABLE.items())

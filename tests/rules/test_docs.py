@@ -68,3 +68,20 @@ def test_each_test_that_the_page_on_security_names_is_there() -> None:
     there = set(re.findall(r"def (test_\w+)", text))
     assert len(named) > 80
     assert [name for name in sorted(named) if not any(each.startswith(name) for each in there)] == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    """What Sphinx asks of the site, without building it: every page is in a table of contents, which names no other."""
+    docs = ROOT / "docs"
+    reached: set[Path] = set()
+    ahead = [docs / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        for block in re.findall(r"^```{toctree}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            entries = [line for line in block.splitlines() if line and not line.startswith(":")]
+            for entry in entries:
+                named = sorted(page.parent.glob(f"{entry}.md"))
+                assert named, f"{page.name} names {entry}"
+                ahead += [each for each in named if each not in reached]
+    assert sorted(str(page.relative_to(docs)) for page in set(docs.rglob("*.md")) - reached) == []

@@ -162,11 +162,3 @@ def job_state(stages: list[State]) -> State:
     if S.COMPLETED in states:
         return S.HELD if states - FINAL == {S.HELD} else S.RUNNING
     return S.HELD if states - FINAL == {S.HELD} else S.PENDING
-
-
-def mermaid() -> str:
-    """The table as a mermaid state diagram, for the documentation."""
-    lines = ["stateDiagram-v2", "    [*] --> PENDING: submit", "    [*] --> HELD: submit held"]
-    lines += [f"    {state} --> {to}: {event}" for (state, event), to in TABLE.items()]
-    lines += [f"    {state} --> [*]" for state in sorted(FINAL)]
-    return "\n".join(lines)
