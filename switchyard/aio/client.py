@@ -180,7 +180,7 @@ class AsyncJobs:
 
     async def get(self, job: Ref) -> AsyncJobRecord:
         """Return a job, or an array by its number; an element of an array is ``42_7``."""
-        return AsyncJobRecord(self, self._either(job, lambda path: await self._wire.get(path)))
+        return AsyncJobRecord(self, await self._either("GET", job))
 
     async def list(
         self,
@@ -421,23 +421,23 @@ class AsyncJobs:
         return [each async for each in pages(self._wire, self._path(job) + "/checkpoints", {})]
 
     async def _act(self, job: Ref, verb: str, reason: str) -> AsyncJobRecord:
-        answer = self._either(job, lambda path: await self._wire.post(f"{path}/{verb}", {"reason": reason}))
+        answer = await self._either("POST", job, f"/{verb}", {"reason": reason})
         return AsyncJobRecord(self, answer) if isinstance(answer, dict) and "state" in answer else await self.get(job)
 
     def _path(self, job: Ref) -> str:
         resource = "/arrays/" if isinstance(job, Mapping) and "counts" in job else "/jobs/"
         return resource + quote(reference(job), safe="")
 
-    def _either(self, job: Ref, call: Callable[[str], Any]) -> Any:
-        """Call with the path of a job or, where there is none of this number, with that of an array."""
+    async def _either(self, method: str, job: Ref, rest: str = "", body: Mapping[str, Any] | None = None) -> Any:
+        """Return the answer of a job or, where there is none of this number, that of an array."""
         try:
-            return call(self._path(job))
+            return (await self._wire.call(method, self._path(job) + rest, json=body)).json()
         except ApiProblem as problem:
             number = reference(job)
             if problem.status != 404 or isinstance(job, Mapping) or (not number.isdigit()):
                 raise
             try:
-                return call(f"/arrays/{number}")
+                return (await self._wire.call(method, f"/arrays/{number}{rest}", json=body)).json()
             except ApiProblem as other:
                 raise problem if other.status == 404 else other from None
 

@@ -108,6 +108,7 @@ def test_no_name_means_anything_to_a_shell(found):
 
 def test_columns_can_be_chosen_by_their_titles(yard, server, said, as_job):
     server.on("GET", "/jobs", said(200, {"results": [as_job(12)], "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [], "next": None}))
     assert yard("ps", "--columns", "pool,Job,where-or-why") == (0, "POOL\tJOB\tWHERE OR WHY\ndefault\t12\t-\n", "")
     for words_, wanted in ((["--columns", "nope"], "where_or_why"), (["--columns", "job", "--json"], "for json")):
         code, out, err = yard("ps", *words_)
