@@ -77,9 +77,9 @@ ByName = Annotated[dict[Annotated[str, Meta(max_length=4_096, pattern=_CLEAN)], 
 ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 # The values of scheduler.core.model.lifecycle.Cause, and empty for a plain exit 0.
 Why = Literal[
-    "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "CANCELLED", "DEADLINE",
-    "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED", "CHECKPOINTED",
-    "DEPENDENCY", "NODE_UNFIT",
+    "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "REQUEUED", "CANCELLED",
+    "DEADLINE", "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED",
+    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT",
 ]  # fmt: skip
 
 

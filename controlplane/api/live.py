@@ -42,6 +42,8 @@ def read(address: str, user: User) -> tuple[int, str, bytes]:
     request.is_inside = True  # type: ignore[attr-defined]
     request.resolver_match = match
     response = match.func(request, *match.args, **match.kwargs)
+    if response.streaming:
+        return 404, "", _problem(_("there is nothing at this address"))
     if hasattr(response, "render"):
         response = response.render()
     return response.status_code, response.get("ETag", ""), _json(response)

@@ -237,6 +237,14 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
             faults += [FieldError(prefix + fault.pointer, fault.detail, fault.code) for fault in one]
             if len(faults) >= 100:
                 break
+    if faults:
+        raise InvalidSpec(faults)
+    check_sizes(found)
+    return found
+
+
+def check_sizes(found: Sequence[Resolved]) -> None:
+    """Refuse files that would together be too many or too large rows. Raises :class:`InvalidSpec`."""
     count = sum(len(one.array) if one.array else 1 for one in found)
     waits = sum(len(one.depends_on) * (len(one.array) if one.array else 1) for one in found)
     if waits > MOST_WAITS_IN_ALL or (
@@ -245,10 +253,7 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
     ):
         said = _("one request may have at most {most:,} elements, less if files are long, and {waits:,} dependencies")
         detail = said.format(most=array_file.MOST_ELEMENTS, waits=MOST_WAITS_IN_ALL)
-        faults.append(FieldError("/jobs", detail, "too_many"))
-    if faults:
-        raise InvalidSpec(faults)
-    return found
+        raise InvalidSpec([FieldError("/jobs", detail, "too_many")])
 
 
 def resolve(spec: object, rules: SubmitRules) -> Resolved:

@@ -194,7 +194,36 @@ def test_scancel_chooses_and_never_ends_the_jobs_of_others_by_a_name(cluster, ya
         f"/api/v1/jobs/{number}/cancel" for number in (NUMBER["held"], NUMBER["array"])
     ]
     assert next(asked for asked in cluster.asked if asked.path == "/api/v1/jobs").query["user"] == "me"
-    assert yard("slurm", "scancel", "-s", "USR1", "5")[0] == 1
+    assert yard("slurm", "scancel", "-s", "STOP", "5")[0] == 1
+
+
+def test_scancel_passes_signals_on(cluster, yard, said):
+    number = NUMBER["running"]
+    cluster.on("POST", f"/jobs/{number}/signal", said(200, {"number": number, "signal": "SIGUSR1", "processes": 1}))
+    for word in ("USR1", "SIGUSR1", "10"):
+        assert yard("slurm", "scancel", "-s", word, str(number))[0] == 0
+    assert [asked.json["signal"] for asked in cluster.to("POST", f"/jobs/{number}/signal")] == ["SIGUSR1"] * 3
+    assert not [asked for asked in cluster.asked if asked.path.endswith("/cancel")]
+
+
+def test_scontrol_requeues_and_changes_jobs(cluster, yard, said, as_job):
+    number = NUMBER["pending"]
+    cluster.on("POST", f"/jobs/{number}/requeue", said(200, as_job(number)))
+    assert yard("slurm", "scontrol", "requeue", str(number))[0] == 0
+    cluster.on("PATCH", f"/jobs/{number}", said(200, as_job(number)))
+    told = ["TimeLimit=90", "Partition=night", "QOS=high", "NumNodes=2", "StartTime=2100-01-01T00:00:00"]
+    assert yard("slurm", "scontrol", "update", f"JobId={number}", *told)[0] == 0
+    (asked,) = cluster.to("PATCH", f"/jobs/{number}")
+    patch = dict(asked.json)
+    assert patch.pop("begin").startswith(("2099-12-31", "2100-01-01"))
+    assert patch == {"time_limit": 5400, "pool": "night", "priority": "high", "nodes": 2}
+    for wrong in (
+        [f"JobId={number}"],
+        [f"JobId={number}", "Nice=5"],
+        [f"JobId={number}", "TimeLimit=soon"],
+        ["Nice=5"],
+    ):
+        assert yard("slurm", "scontrol", "update", *wrong)[0] == 1, wrong
 
 
 def test_an_array_that_is_no_job_is_its_elements(cluster, yard, as_problem):

@@ -49,6 +49,7 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"jobs/watch",
           "quotas/{id}", "priority-classes/{id}", "projects/{id}/settings", "projects/{id}/members/{user}",
+          "projects/{id}/webhooks", "projects/{id}/webhooks/{name}",
           "device-codes", "device-codes/token", "tokens", "tokens/{id}",
           "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
           "survivors", "survivors/{id}/stop", "survivors/{id}/forget",

@@ -68,5 +68,5 @@ def test_unknown_addresses_and_methods(town: Town) -> None:
 
 def test_pointers_of_nested_faults() -> None:
     error = exceptions.ValidationError({"a": {"b": ["x"]}, "c": ["y", "z"]})
-    found = problem._refused(error).errors
+    found = problem.refusal(error).errors
     assert [(fault.pointer, fault.detail) for fault in found] == [("/a/b", "x"), ("/c", "y"), ("/c", "z")]

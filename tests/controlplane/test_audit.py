@@ -116,6 +116,22 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         device_codes.answer(code, User.objects.get(username="owner"), confirmed=True)
         return town.anonymous.post("/device-codes/token", {"device_code": grant["device_code"]})
 
+    def number() -> int:
+        return Job.objects.latest("number").number
+
+    def change(path: str, patch: dict[str, Any]) -> HttpResponse:
+        return staff.patch(path, patch, **{"if-match": "*"})
+
+    def delete(path: str) -> HttpResponse:
+        return staff.client.delete(f"/api/v1{path}", headers={"if-match": "*"})
+
+    def quota() -> int:
+        return Quota.objects.latest("id").pk
+
+    def token() -> HttpResponse:
+        return owner.post("/tokens", {"name": "ci", "days": 1})
+
+    runs, member = attempt.stage.job.number, "/projects/default/members/stranger"
     found: dict[tuple[str, str], tuple[Deed, str]] = {
         ("PUT", "projects/{name}/secrets/{secret}"): (
             lambda: owner.client.put(
@@ -149,6 +165,11 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "bundle.upload",
         ),
         ("POST", "jobs"): (lambda: owner.post("/jobs", {"run": "x"}), "job.submit"),
+        ("PATCH", "jobs/{name}"): (lambda: owner.patch(f"/jobs/{number()}", {"labels": {"a": "b"}}), "job.change"),
+        ("POST", "jobs/bulk"): (
+            lambda: owner.post("/jobs/bulk", {"action": "change", "jobs": [number()], "patch": {"priority": "low"}}),
+            "job.change",
+        ),
         ("POST", "jobs/{name}/hold"): (lambda: hold("hold"), "job.hold"),
         ("POST", "jobs/{name}/release"): (lambda: hold("release"), "job.release"),
         ("POST", "jobs/{name}/cancel"): (lambda: hold("cancel"), "job.cancel"),
@@ -159,6 +180,36 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "attempts/{name}/adjust"): (
             lambda: owner.post(f"/attempts/{attempt.pk}/adjust", {"cpu_weight": 5, **WHY}),
             "attempt.adjust",
+        ),
+        ("POST", "jobs/{name}/signal"): (
+            lambda: owner.post(f"/jobs/{runs}/signal", {"signal": "SIGUSR1", **WHY}),
+            "job.signal",
+        ),
+        ("POST", "jobs/{name}/requeue"): (lambda: owner.post(f"/jobs/{runs}/requeue", WHY), "job.requeue"),
+        ("POST", "projects"): (lambda: staff.post("/projects", {"name": "fresh"}), "project.add"),
+        ("PATCH", "projects/{name}"): (lambda: change("/projects/fresh", {"weight": 2}), "project.change"),
+        ("DELETE", "projects/{name}"): (lambda: delete("/projects/fresh"), "project.delete"),
+        ("PUT", "projects/{name}/members/{user}"): (
+            lambda: staff.client.put(f"/api/v1{member}", '{"role": "viewer"}', content_type="application/json"),
+            "member.add",
+        ),
+        ("DELETE", "projects/{name}/members/{user}"): (lambda: delete(member), "member.delete"),
+        ("POST", "quotas"): (lambda: staff.post("/quotas", {"project": "default", "kind": "gpu"}), "quota.add"),
+        ("PATCH", "quotas/{number}"): (lambda: change(f"/quotas/{quota()}", {"nominal": 2}), "quota.change"),
+        ("DELETE", "quotas/{number}"): (lambda: delete(f"/quotas/{quota()}"), "quota.delete"),
+        ("POST", "priority-classes"): (
+            lambda: staff.post("/priority-classes", {"name": "night", "value": 100}),
+            "priorityclass.add",
+        ),
+        ("PATCH", "priority-classes/{name}"): (
+            lambda: change("/priority-classes/night", {"value": 90}),
+            "priorityclass.change",
+        ),
+        ("DELETE", "priority-classes/{name}"): (lambda: delete("/priority-classes/night"), "priorityclass.delete"),
+        ("POST", "tokens"): (token, "token.make"),
+        ("DELETE", "tokens/{id}"): (
+            lambda: owner.client.delete(f"/api/v1/tokens/{Token.objects.get(name='ci').pk}"),
+            "token.revoke",
         ),
         ("POST", "nodes/{name}/quarantine"): (quarantine, "node.aside"),
         ("POST", "nodes/{name}/drain"): (lambda: staff.post("/nodes/n1/drain", WHY), "node.drain"),

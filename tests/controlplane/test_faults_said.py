@@ -18,7 +18,7 @@ from controlplane.clauses import clause, told
 from controlplane.jobs import masked, service, values
 from controlplane.jobs.adjust import Unadjustable, adjust
 from controlplane.jobs.models import Attempt, Stage
-from controlplane.jobs.spec import InvalidSpec, Resolved, resolve
+from controlplane.jobs.spec import InvalidSpec, Resolved, check_sizes, resolve
 from controlplane.pools.models import Pool
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages_said import check, english_in
@@ -38,6 +38,8 @@ SHA = "a" * 64
 FLOW = {"name": "a", "run": "x", "outputs": ["o"]}
 READS = {"from": "a", "output": "o"}
 MORE: list[Any] = [
+    {"array": {"indexes": "0-9999"}, "stages": [{"name": name, "run": "x"} for name in "abc"]},
+    {"array": {"indexes": "0-9999"}, "run": "x" * 20_000},
     {"run": "x", "setup": "pip", "labels": {"a": []}, "mounts": 1},
     {"run": "x", "labels": {f"n{i}": i for i in range(65)}},
     {"run": "x", "bundle": SHA},
@@ -95,6 +97,9 @@ def all_faults() -> Iterator[str]:
     named: list[Any] = [{"name": "A", "env": "SET"}, {"name": "A", "env": "B"}, {"name": "C", "env": "B"}]
     named += [{"name": "A", "env": "1x"}, "NONE"]
     yield from faults({"run": "x", "env": {"SET": "1"}, "secrets": named}, secrets=lambda project: ("A", "C"))
+    with override("zh-hans"), pytest.raises(InvalidSpec) as caught:
+        check_sizes([SimpleNamespace(array=range(10_001), size=0, depends_on=())])  # type: ignore[list-item]
+    yield str(caught.value)
 
 
 def templates(*modules: str) -> Iterator[str]:
@@ -107,7 +112,7 @@ def templates(*modules: str) -> Iterator[str]:
 
 
 def told_in(form: str, said: str) -> bool:
-    pieces = re.split(r"\{\w+\}", form)
+    pieces = re.split(r"\{\w+(?::,)?\}", form)
     return re.search(".*".join(map(re.escape, pieces)), said) is not None
 
 

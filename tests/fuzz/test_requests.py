@@ -111,7 +111,7 @@ class Crawl:
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
             "secret": "x", "webhook": "x", "token": "00000000-0000-4000-8000-000000000000",
             "rest": "nothing", "object_id": "1", "id": "1", "provider_id": "x", "content_type_id": "1", "url": "x",
-            "app_label": "pools", "uidb36": "1", "key": "x",
+            "app_label": "pools", "uidb36": "1", "key": "x", "user": "mate", "index": "0",
         }  # fmt: skip
         self.clients = {name: getattr(town, name).client for name in PEOPLE}
         for client in self.clients.values():
@@ -141,7 +141,8 @@ class Crawl:
         self.sent += 1
         with transaction.atomic():
             answer = client.generic(method, path, **how)
-            if getattr(answer, "streaming", False):
+            # What is streamed to a server's event loop has no end, and has not begun.
+            if getattr(answer, "streaming", False) and not getattr(answer, "is_async", False):
                 b"".join(answer.streaming_content)  # type: ignore[attr-defined]
             transaction.set_rollback(True)
         # 503 is what /readyz says of a scheduler that has not looked round for a while, as on a machine that is busy.

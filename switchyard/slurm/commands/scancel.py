@@ -11,6 +11,11 @@ from switchyard.problem import ApiProblem
 from switchyard.slurm.commands.records import LONG
 from switchyard.slurm.commands.shell import SlurmFault, SlurmOptions, connect, jobs_of, user_named, why
 
+# Those that are passed on, by the numbers that they have on Linux.
+NUMBERS = {
+    "1": "HUP", "2": "INT", "3": "QUIT", "6": "ABRT", "10": "USR1", "12": "USR2", "14": "ALRM", "18": "CONT",
+    "28": "WINCH",
+}  # fmt: skip
 STATES = {"PENDING": ["PD"], "RUNNING": ["R", "CF", "CG"], "SUSPENDED": ["S"]}
 
 
@@ -29,9 +34,10 @@ def run(words: Sequence[str]) -> int:
             "s": "signal", "signal": "signal", "w": "nodelist", "nodelist": "nodelist", "M": None, "clusters": None,
         },
     )  # fmt: skip
-    signal = given.get("signal").upper().removeprefix("SIG")
-    if signal not in ("", "TERM", "KILL", "15", "9"):
-        said = "a job is asked to stop and then ended; no other signal can be sent (yard exec reaches into a job)"
+    signal = {"15": "TERM", "9": "KILL"}.get(given.get("signal"), given.get("signal").upper().removeprefix("SIG"))
+    signal = NUMBERS.get(signal, signal)
+    if signal not in ("", "TERM", "KILL", *NUMBERS.values()):
+        said = f"there are KILL and TERM, which end the job, and {', '.join(NUMBERS.values())}"
         raise SlurmFault(f"scancel: error: --signal={given.get('signal')}: {said}")
     chosen = ("user", "me", "name", "state", "partition", "account", "qos", "nodelist")
     if not given.rest and not any(option in given for option in chosen):
@@ -60,13 +66,16 @@ def run(words: Sequence[str]) -> int:
             if "interactive" in given and not _agreed(f"Cancel job_id={job.id} name={job.text('name')}"):
                 continue
             try:
-                client.jobs.cancel(job.number, "scancel")
+                if signal in ("", "TERM", "KILL"):
+                    client.jobs.cancel(job.number, "scancel")
+                else:
+                    client.jobs.signal(job.number, f"SIG{signal}", reason="scancel")
             except ApiProblem as problem:
                 said = "Access/permission denied" if problem.status == 403 else clean.line(why(problem))
                 print(f"scancel: error: Kill job error on job id {job.id}: {said}", file=sys.stderr)
                 code = 1
             else:
-                if "verbose" in given:
+                if "verbose" in given and signal in ("", "TERM", "KILL"):
                     print(f"scancel: Terminating job {job.id} ({LONG[job.state]})", file=sys.stderr)
     return code
 

@@ -1,13 +1,16 @@
-"""``scontrol``: shows jobs, nodes and partitions, and holds, releases, suspends and drains."""
+"""``scontrol``: shows jobs, nodes and partitions, changes jobs, and drains nodes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from switchyard.cli import clean
 from switchyard.problem import ApiProblem
+from switchyard.slurm import values
 from switchyard.slurm.commands.records import LONG, SlurmJob, SlurmNode, clock, moment
 from switchyard.slurm.commands.shell import NO_JOB, SlurmFault, SlurmOptions, connect, jobs_of, why
 
@@ -27,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     verb, *rest = given.rest or [""]
     acts: Mapping[str, Callable[[SlurmOptions, list[str]], int]] = {
         "show": _show, "hold": _hold, "uhold": _hold, "release": _release, "suspend": _suspend, "resume": _resume,
-        "update": _update, "ping": _ping,
+        "update": _update, "ping": _ping, "requeue": _requeue,
     }  # fmt: skip
     found = [name for name in ACTS if verb and name.startswith(verb)]
     name = verb if verb in ACTS else found[0] if len(found) == 1 else ""
@@ -258,8 +261,13 @@ def _resume(given: SlurmOptions, rest: list[str]) -> int:
         )
 
 
+def _requeue(given: SlurmOptions, rest: list[str]) -> int:
+    with connect() as client:
+        return _each(rest, "slurm_requeue", lambda job: client.jobs.requeue(job, "scontrol requeue"))
+
+
 def _update(given: SlurmOptions, rest: list[str]) -> int:
-    """Drain and resume nodes; a job's limits cannot be changed once it is submitted."""
+    """Change jobs, and drain and resume nodes."""
     from switchyard.step import expand
 
     fields = {name.lower(): value for name, _, value in (word.partition("=") for word in rest)}
@@ -274,11 +282,42 @@ def _update(given: SlurmOptions, rest: list[str]) -> int:
                 act = client.nodes.drain if state == "DRAIN" else client.nodes.resume
                 act(name, fields.get("reason", ""))
         return 0
-    if "jobid" in fields:
-        raise SlurmFault(
-            "scontrol: error: a job's demands cannot be changed after it was submitted; hold and release can"
-        )
-    raise SlurmFault("scontrol: error: update takes NodeName=... State=DRAIN|RESUME Reason=...")
+    if jobs := fields.pop("jobid", ""):
+        patch = _patch(fields)
+        with connect() as client:
+            change = partial(client.jobs.change, patch=patch, reason="scontrol update")
+            return _each([jobs], "slurm_update", change)
+    raise SlurmFault("scontrol: error: update takes JobId=..., or NodeName=... State=DRAIN|RESUME Reason=...")
+
+
+# The fields of jobs that can change, each with the key of the job file and how its value is read.
+_CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "timelimit": ("time_limit", lambda text: values.seconds(text)),
+    "partition": ("pool", str),
+    "account": ("project", str),
+    "qos": ("priority", str),
+    "jobname": ("name", str),
+    "name": ("name", str),
+    "numnodes": ("nodes", values.whole),
+    "starttime": ("begin", lambda text: values.utc(values.moment(text, datetime.now().astimezone()))),
+    "deadline": ("deadline", lambda text: values.utc(values.moment(text, datetime.now().astimezone()))),
+}
+
+
+def _patch(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``update JobId=...`` means as a change of the job file."""
+    patch: dict[str, Any] = {}
+    for name, text in fields.items():
+        if name not in _CHANGES:
+            raise SlurmFault(f"scontrol: error: {clean.line(name)} cannot change here; there are {', '.join(_CHANGES)}")
+        key, read = _CHANGES[name]
+        try:
+            patch[key] = read(text)
+        except values.UnreadableValue as fault:
+            raise SlurmFault(f"scontrol: error: {name}={clean.line(text)}: {fault}") from None
+    if not patch:
+        raise SlurmFault(f"scontrol: error: say what of the job is to change: {', '.join(_CHANGES)}")
+    return patch
 
 
 def _ping(given: SlurmOptions, rest: list[str]) -> int:
