@@ -215,17 +215,8 @@ class Jobs:
     ) -> Iterator[JobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
-        states = ",".join([state] if isinstance(state, str) else state) if state else None
-        asked = {
-            "state": states,
-            "project": project,
-            "user": user,
-            "q": q,
-            "label": label,
-            "sort": sort,
-            "array": None if array is None else str(array),
-        }
-        asked["limit"] = str(min(limit or 200, 500))
+        which = None if array is None else str(array)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
@@ -240,9 +231,7 @@ class Jobs:
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        states = ",".join([state] if isinstance(state, str) else state) if state else None
-        asked = {"state": states, "project": project, "user": user, "q": q, "label": label}
-        asked["limit"] = str(min(limit or 200, 500))
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
         for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
@@ -730,6 +719,12 @@ class Tokens:
     def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
         self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
+def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str | None) -> dict[str, str | None]:
+    """Return the query of a list of jobs or arrays, in pages of at most 500."""
+    states = ",".join([state] if isinstance(state, str) else state) if state else None
+    return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
 
 
 def _project(name: str) -> str:

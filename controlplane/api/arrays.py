@@ -13,8 +13,7 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import permissions
-from controlplane.api.problem import RequestRefused
+from controlplane.api.permissions import owned
 from controlplane.api.serializers import PageSerializer, ReadModelSerializer, ReasonSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.jobs import arrays as acts
@@ -87,9 +86,7 @@ class ArrayViewSet(ListModelMixin, ResourceViewSet):
 
     def _act(self, act: Callable[[rows.Array, str, str], object]) -> Response:
         array = self.get_object()
-        if not permissions.may_end(self.user, owner_id=array.user_id, project_id=array.project_id):
-            detail = gettext(_MAY_NOT[self.action]).format(user=array.user.get_username(), project=array.project.name)
-            raise RequestRefused(403, "permission_denied", detail)
+        owned(self.user, array, gettext(_MAY_NOT[self.action]))
         reason = self.body(ReasonSerializer)["reason"].strip()
         act(array, self.user.get_username(), reason[:500])
         return self.shown(array)

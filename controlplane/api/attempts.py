@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from agents.protocol import Share
 from controlplane.accounts import permissions
 from controlplane.accounts.permissions import Permit
+from controlplane.api.permissions import owned
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -75,10 +76,7 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
         may give more than the stage asked for, or precedence over others."""
         user, attempt = self.user, self.get_object()
         job = attempt.stage.job
-        if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-            detail = _("only {user}, a lead of project {project} or staff may adjust this attempt")
-            detail = detail.format(user=job.user.get_username(), project=job.project.name)
-            raise RequestRefused(403, "permission_denied", detail)
+        owned(user, job, _("only {user}, a lead of project {project} or staff may adjust this attempt"))
         given, reason, ranks = _wish(request.data)
         if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
             detail = _(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +11,9 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from rest_framework import serializers
 
-from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.api.body import check_bounds
+from controlplane.api.permissions import owned
 from controlplane.api.problem import Fault, RequestRefused, refusal
 from controlplane.api.serializers import StrictSerializer, refuse_unknown
 from controlplane.jobs import change, service
@@ -103,11 +102,8 @@ def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object
     if asked["action"] == CHANGE:
         check_bounds(asked["patch"])
         return lambda job: change.change(job, asked["patch"], user, asked["reason"].strip())
-    return partial(_by_name, ACTIONS[asked["action"]], user.get_username(), asked["reason"].strip())
-
-
-def _by_name(act: Callable[[rows.Job, str, str], object], actor: str, reason: str, job: rows.Job) -> None:
-    act(job, actor, reason)
+    act = ACTIONS[asked["action"]]
+    return lambda job: act(job, user.get_username(), asked["reason"].strip())
 
 
 def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
@@ -134,11 +130,8 @@ def _one(
         return BulkItem(
             number, "refused", "", "not_found", _("there is no job {number} that you may see").format(number=number)
         )
-    if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-        said = _("only {user}, a lead of project {project} or staff may do this")
-        detail = said.format(user=job.user.get_username(), project=job.project.name)
-        return BulkItem(number, "refused", job.state, "permission_denied", detail)
     try:
+        owned(user, job, _("only {user}, a lead of project {project} or staff may do this"))
         with transaction.atomic():
             act(job)
             state = rows.Job.objects.values_list("state", flat=True).get(id=job.id)

@@ -26,12 +26,12 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import permissions
 from controlplane.accounts.models import Token
 from controlplane.api import bulk, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
+from controlplane.api.permissions import owned
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import (
     PageSerializer,
@@ -277,8 +277,9 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def partial_update(self, request: Request, name: str) -> Response:
         """Changes a job by a merge patch of its job file: ``name`` and ``labels`` at any time, ``priority`` until it
         ends, ``hold``, ``project``, ``pool`` and the times of stages (``time_limit``, ``expected``, ``deadline``,
-        ``begin``; those of one stage under ``stages`` by its name) while it waits. With ``If-Match`` only as it was
-        read."""
+        ``begin``) while it waits, and their size (``devices``, ``nodes``, ``cpus``, ``memory``, ``topology``,
+        ``avoid``) before their first attempt. Keys of one stage stand under ``stages`` by its name. With ``If-Match``
+        only as it was read."""
         job, reason = self._mine(), self.asked(ReasonQuerySerializer)["reason"].strip()
         check_bounds(request.data)
 
@@ -338,8 +339,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         without any of these, and ``end`` where the token or user is not valid any more. It begins with the newest 1,000
         that match, without a state those that have not ended, or goes on from ``since`` for five minutes after that."""
         params = request.query_params.dict()
-        since = request.headers.get("Last-Event-ID", "") or params.pop("since", "")
-        params.pop("since", None)
+        asked = params.pop("since", "")
+        since = request.headers.get("Last-Event-ID", "") or asked
         refuse_unknown(params, jobs.JobFilter.base_filters)
         token = request.auth if isinstance(request.auth, Token) else None
         cursor = job_watch.cursor_of(since) if since else None
@@ -367,9 +368,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def _mine(self) -> rows.Job:
         """The job in the address; raises 403 if this user may not act on it."""
         job = self.get_object()
-        if not permissions.may_end(self.user, owner_id=job.user_id, project_id=job.project_id):
-            detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
-            raise RequestRefused(403, "permission_denied", detail)
+        owned(self.user, job, gettext(_MAY_NOT[self.action]))
         return job
 
     def _end(self, act: Callable[[rows.Job, str, str], object]) -> Response:

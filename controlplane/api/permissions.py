@@ -32,6 +32,14 @@ def permitted(request: Request, permit: Permit, deed: str) -> User:
     return user
 
 
+def owned(user: User, row: Any, said: str) -> None:
+    """Raise 403 unless this user may act on a job, or on an array of jobs, as its owner, a lead of its project or staff
+    may. ``said`` is the refusal, with ``{user}`` and ``{project}``."""
+    if not permissions.may_end(user, owner_id=row.user_id, project_id=row.project_id):
+        detail = said.format(user=row.user.get_username(), project=row.project.name)
+        raise RequestRefused(403, "permission_denied", detail)
+
+
 class Scoped(BasePermission):
     """Refuses requests beyond the token's scopes: reading needs ``read``, anything else the view's ``scope``."""
 

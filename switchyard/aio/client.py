@@ -19,7 +19,7 @@ from switchyard.aio.entry import AsyncEntry
 from switchyard.aio.logs import read, search, streams
 from switchyard.aio.wire import AsyncWire
 from switchyard.bundle import Bundle, pack
-from switchyard.client import BATCH, LONGEST_POLL_S, Ref, Rows, Spec, _project, _secrets_of, reference
+from switchyard.client import BATCH, LONGEST_POLL_S, Ref, Rows, Spec, _filters, _project, _secrets_of, reference
 from switchyard.job import Job
 from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
@@ -196,17 +196,8 @@ class AsyncJobs:
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
-        states = ",".join([state] if isinstance(state, str) else state) if state else None
-        asked = {
-            "state": states,
-            "project": project,
-            "user": user,
-            "q": q,
-            "label": label,
-            "sort": sort,
-            "array": None if array is None else str(array),
-        }
-        asked["limit"] = str(min(limit or 200, 500))
+        which = None if array is None else str(array)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
@@ -221,9 +212,7 @@ class AsyncJobs:
         limit: int | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        states = ",".join([state] if isinstance(state, str) else state) if state else None
-        asked = {"state": states, "project": project, "user": user, "q": q, "label": label}
-        asked["limit"] = str(min(limit or 200, 500))
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
         async for record in pages(self._wire, "/arrays", asked, limit):
             yield AsyncJobRecord(self, record)
 

@@ -290,17 +290,21 @@ def _update(given: SlurmOptions, rest: list[str]) -> int:
     raise SlurmFault("scontrol: error: update takes JobId=..., or NodeName=... State=DRAIN|RESUME Reason=...")
 
 
+def _time(text: str) -> str:
+    return values.utc(values.moment(text, datetime.now().astimezone()))
+
+
 # The fields of jobs that can change, each with the key of the job file and how its value is read.
 _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "timelimit": ("time_limit", lambda text: values.seconds(text)),
+    "timelimit": ("time_limit", values.seconds),
     "partition": ("pool", str),
     "account": ("project", str),
     "qos": ("priority", str),
     "jobname": ("name", str),
     "name": ("name", str),
     "numnodes": ("nodes", values.whole),
-    "starttime": ("begin", lambda text: values.utc(values.moment(text, datetime.now().astimezone()))),
-    "deadline": ("deadline", lambda text: values.utc(values.moment(text, datetime.now().astimezone()))),
+    "starttime": ("begin", _time),
+    "deadline": ("deadline", _time),
 }
 
 
