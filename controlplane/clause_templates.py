@@ -134,6 +134,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "DeviceUnusable": _("device {device} cannot be used: {fault}"),
     # Of nodes.
     "NoReportSince": _("no report since {time} UTC"),
+    "DrainsOnReturn": _("it goes on draining once it reports"),
     "DevicesOfAnother": _("devices {devices} belong to another node already; they are left out"),
     "Coded": _("{code} {why}"),
     "UnknownPart": _("part {part} runs on it, which the record does not know"),

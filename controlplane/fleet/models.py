@@ -37,6 +37,8 @@ class Node(models.Model):
     state_at = models.DateTimeField(auto_now_add=True)
     reason = models.CharField(max_length=300, blank=True)
     reason_said = models.JSONField(default=list, db_default=[], editable=False)
+    # The reason of a drain during which the node was lost: it drains again once it reports.
+    drain_interrupted = models.JSONField(null=True, editable=False)
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
     # New secrets that were sent to the agent but not used yet; the first to be used replaces the old one.
     offered_digests = models.JSONField(default=list, editable=False)

@@ -34,7 +34,7 @@ from scheduler.core.model.lifecycle import Health, NodeState
 GOOD_REPORTS = 3
 MOST_LABELS = 200
 MAX_KEPT = 2_000
-STATE: Final = ("state", "state_at", "reason", "reason_said")
+STATE: Final = ("state", "state_at", "reason", "reason_said", "drain_interrupted")
 # The columns that an ordinary report writes.
 HEARTBEAT = [
     "last_report_at",
@@ -248,7 +248,7 @@ def record_report(node: Node, report: Report, survivors: Mapping[str, str], *, a
         or node.state == NodeState.SUSPECT
         or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS)
     ):
-        _set_state(node, NodeState.READY, Told())
+        _return(node)
     if conflict:
         node.reason, node.reason_said = conflict.text[:300], conflict.said
     if changed_conditions:
@@ -283,6 +283,26 @@ def _set_state(node: Node, state: NodeState, reason: Told) -> None:
     if node.state != state:
         node.state, node.state_at = state, timezone.now()
     node.reason, node.reason_said = reason.text[:300], reason.said
+
+
+def _lose(node: Node) -> None:
+    """Mark a silent node as lost. A drain outlives that: people rely on it, and may have rebooted the node for it."""
+    if node.state == NodeState.DRAINING:
+        node.drain_interrupted = {"reason": node.reason, "said": node.reason_said}
+    _set_state(
+        node, NodeState.LOST, told(_silent(node), *([clause("DrainsOnReturn")] if node.drain_interrupted else ()))
+    )
+    node.good_reports = 0
+
+
+def _return(node: Node) -> None:
+    """Put a node that reports again into service, or go on draining it where its loss interrupted a drain."""
+    if node.drain_interrupted:
+        why = kept(node.drain_interrupted["reason"], node.drain_interrupted["said"])
+        node.drain_interrupted = None
+        _set_state(node, NodeState.DRAINING, why)
+    else:
+        _set_state(node, NodeState.READY, Told())
 
 
 def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
@@ -486,12 +506,16 @@ def _administer(node: Node, state: NodeState | None, reason: Told, action: str, 
         locked = Node.objects.select_for_update().get(id=node.id)
         if state is None:
             state = NodeState.READY if locked.last_report_at else NodeState.JOINING
-        if locked.state == NodeState.LOST and state != NodeState.DRAINING:
+        if locked.state == NodeState.LOST and state != NodeState.DRAINING and not locked.drain_interrupted:
             raise NodeRefused(
                 _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
             )
         before = audit.fields(locked, "state", "reason")
-        _set_state(locked, state, reason)
+        locked.drain_interrupted = None
+        if locked.state == NodeState.LOST and state != NodeState.DRAINING:
+            _lose(locked)  # only the drain that waited for its return is lifted
+        else:
+            _set_state(locked, state, reason)
         locked.save(update_fields=STATE)
         audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
         transaction.on_commit(changes.wake)
@@ -510,7 +534,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
             Node.objects.select_for_update(skip_locked=True).filter(quiet, state__in=[NodeState.READY]).order_by("id")
         )
         for node in suspects:
-            _set_state(node, NodeState.SUSPECT, _silent(node))
+            _set_state(node, NodeState.SUSPECT, told(_silent(node)))
             node.good_reports = 0
             node.save(update_fields=[*STATE, "good_reports"])
         lost: list[Node] = []
@@ -524,8 +548,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
                 .order_by("id")
             )
             for node in lost:
-                _set_state(node, NodeState.LOST, _silent(node))
-                node.good_reports = 0
+                _lose(node)
                 node.save(update_fields=[*STATE, "good_reports"])
         drained = [
             node
@@ -538,8 +561,8 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
     return len(suspects) + len(lost) + len(drained), lost
 
 
-def _silent(node: Node) -> Told:
-    return told(clause("NoReportSince", time=f"{node.last_report_at:%H:%M:%S}"))
+def _silent(node: Node) -> Clause:
+    return clause("NoReportSince", time=f"{node.last_report_at:%H:%M:%S}")
 
 
 def now_in_database() -> datetime:

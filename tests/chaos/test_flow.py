@@ -70,15 +70,19 @@ def test_a_source_is_loaded_once_for_all_machines_and_ahead_of_its_stage(yard: Y
         assert "".join(yard.client.jobs.logs(gang, rank=rank)) == f"{web.digest}  -\n"
     assert web.loads == 1
     # A stage that waits for its turn has its input before it starts.
+    cpus = [each for node in yard.client.nodes.list() for each in node["devices"] if each["kind"] == "cpu"]
+    cores = max(each["capacity_milli"] for each in cpus) // 1000
     busy = [
-        yard.client.jobs.submit({"name": "busy", "cpus": 2, "expected": "60s", "time_limit": "2m", "run": "sleep 60"})
+        yard.client.jobs.submit(
+            {"name": "busy", "cpus": cores, "expected": "60s", "time_limit": "2m", "run": "sleep 60"}
+        )
         for _ in range(2)
     ]
     assert eventually(lambda: all(yard.stage(job, "main")["state"] == "RUNNING" for job in busy))
     web.content = b"other bytes" * 1000
     later = [{"source": web.url, "sha256": hashlib.sha256(web.content).hexdigest(), "path": "raw.bin"}]
     waiting = yard.client.jobs.submit(
-        {"name": "waiting", "cpus": 2, "time_limit": "1m", "inputs": later, "run": verify}
+        {"name": "waiting", "cpus": cores, "time_limit": "1m", "inputs": later, "run": verify}
     )
     assert eventually(lambda: web.loads == 2)
     assert yard.stage(waiting, "main")["state"] == "PENDING"

@@ -28,6 +28,7 @@ def yard() -> Iterator[Yard]:
 @pytest.mark.parametrize("where", ["another machine", long("another boot")])
 def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, where: str) -> None:
     name = "copied-" + where.split()[1]
+    others = [node["name"] for node in yard.client.nodes.list()]
     original = yard.agent(name)
     oracle = tmp_path / "oracle"
     oracle.touch()
@@ -36,7 +37,9 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
     released = tmp_path / "released"
     script = f"echo $YARD_JOB_ID $YARD_ATTEMPT >> {oracle}; until [ -e {released} ]; do sleep 0.2; done"
     jobs = [
-        yard.client.jobs.submit({"name": f"{name}-{index}", "run": script, "cpus": 0.1, "expected": "4s"})
+        yard.client.jobs.submit(
+            {"name": f"{name}-{index}", "run": script, "cpus": 0.1, "expected": "4s", "avoid": others}
+        )
         for index in range(12)
     ]
     assert eventually(lambda: len(oracle.read_text().splitlines()) == len(jobs))

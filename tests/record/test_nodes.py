@@ -84,6 +84,50 @@ def test_a_silent_node_is_suspect_then_lost_and_gets_no_work(yard: Yard) -> None
     assert agent.start() == ["main"]
 
 
+def test_a_drain_outlives_the_loss_of_its_node(yard: Yard) -> None:
+    """Who drains a node to reboot it, finds it draining when it is back, and not full of new work."""
+    agent = yard.agent("a")
+    first = yard.submit()
+    yard.cycle()
+    agent.start()
+    fleet.drain(agent.node, "ada", "a new kernel")
+    for seconds in (20, 40):
+        silence(agent.node, seconds)
+        look()
+    node = Node.objects.get(id=agent.node.id)
+    assert (node.state, "once it reports" in node.reason) == ("LOST", True)
+    for expected in ("LOST", "LOST", "DRAINING"):
+        agent.report()
+        assert state(agent) == expected
+    assert Node.objects.get(id=agent.node.id).reason == "a new kernel (ada)"
+    agent.end(stage(first))
+    look()
+    assert state(agent) == "DRAINED"
+    later = yard.submit()
+    yard.cycle()
+    assert states(later)["main"] == "PENDING"
+    fleet.resume(node, "ada")
+    assert state(agent) == "READY"
+
+
+def test_a_drain_of_a_lost_node_can_be_lifted_before_it_is_back(yard: Yard) -> None:
+    agent = yard.agent("a")
+    yard.submit()
+    yard.cycle()
+    agent.start()
+    fleet.drain(agent.node, "ada", "a new kernel")
+    for seconds in (20, 40):
+        silence(agent.node, seconds)
+        look()
+    fleet.resume(agent.node, "ada")
+    assert state(agent) == "LOST"
+    with pytest.raises(fleet.NodeRefused, match="READY again once its agent reports"):
+        fleet.resume(agent.node, "ada")
+    for _ in range(3):
+        agent.report()
+    assert state(agent) == "READY"
+
+
 def test_after_an_outage_of_its_own_the_control_plane_declares_nobody_lost(yard: Yard) -> None:
     agent = yard.agent("a")
     silence(agent.node, 600)
