@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from switchyard import __version__  # noqa: E402
 
 project = "Switchyard"
 author = "the authors of Switchyard"
 project_copyright = author
-version = release = re.search(r'^version = "(.+)"$', (HERE.parent / "pyproject.toml").read_text(), re.MULTILINE)[1]  # type: ignore[index]
+version = release = __version__
 
 extensions = ["myst_parser", "sphinx_copybutton"]
 templates_path = ["_templates"]

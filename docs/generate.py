@@ -1,4 +1,4 @@
-"""Writes the reference pages that repeat what the code says: states, reasons, clauses, metrics, the manual of yard.
+"""Writes the reference pages that repeat what the code says: states, reasons, clauses, metrics, REST, yard's manual.
 
 Run: python docs/generate.py
 """
@@ -18,6 +18,7 @@ from agents.telemetry import metrics as agent_metrics  # noqa: E402
 from controlplane.clause_templates import FAULTS, RECORD  # noqa: E402
 from controlplane.observability.catalogue import METRICS  # noqa: E402
 from controlplane.observability.gathering import MOST  # noqa: E402
+from docs.rest_page import rest  # noqa: E402
 from scheduler.core.explain import counterfactual  # noqa: E402
 from scheduler.core.model import clauses as engine  # noqa: E402
 from scheduler.core.model import lifecycle, retry  # noqa: E402
@@ -244,6 +245,7 @@ PAGES = {
     "reasons.md": reasons,
     "clauses.md": clauses,
     "metrics.md": metrics,
+    "rest.md": lambda: f"{NOTE}\n\n{rest()}",
     "yard.1": manual,
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchyard.tarstream import Copied
 
 EXAMPLES = """
-  yard cp 42:out/model.pt .                    a file, from the folder in which the job's command started
+  yard cp 42:out/model.pt .                    a file, from the folder in which its command started
   yard cp 42:/tmp/trace traces --stage train --rank 3
   yard cp patch.py 42:src/                     into a folder that is there
 """
