@@ -26,6 +26,7 @@ app.autodiscover_tasks(
         "controlplane.simulations",
         "controlplane.retention",
         "controlplane.notifications",
+        "controlplane.observability",
         "controlplane.usage",
         "controlplane.whatif",
     ]

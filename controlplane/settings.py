@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -310,6 +311,14 @@ QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
 CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 # What beat sends, every so many seconds. A message that waited for so long is dropped: the next is there.
+# Where traces of jobs are sent, by OTLP over HTTP; nowhere, if empty.
+TRACES_URL = os.environ.get("YARD_TRACES_URL", "")
+if TRACES_URL and (not TRACES_URL.startswith(("http://", "https://")) or find_spec("opentelemetry") is None):
+    raise ImproperlyConfigured(
+        "YARD_TRACES_URL is the address of an OpenTelemetry collector, such as http://127.0.0.1:4318, and needs the "
+        "package opentelemetry-exporter-otlp-proto-http"
+    )
+
 CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": every_s, "options": {"expires": every_s}}
     for task, every_s in {
@@ -322,6 +331,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
         "maintenance.usage": 60.0,
+        **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }
 

@@ -20,6 +20,7 @@ from controlplane.jobs import inputs, sealed
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.array_file import as_text
 from controlplane.jobs.record import is_uuid
+from controlplane.jobs.trace_ids import traceparent
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON
 
@@ -147,6 +148,8 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
             argv, refused = [], error.why
     if told["array"]:
         env = {**env, **_of_array(*told["array"])}
+    if settings.TRACES_URL:
+        env = {"TRACEPARENT": traceparent(uuid.UUID(told["job_id"]), attempt), **env}
     resume_from, resume_step = told["resume"] or ("", None)
     storage = PurePosixPath(told["storage"]) / str(told["job"]) if told["storage"] else None
     return PartSpec(

@@ -1,4 +1,4 @@
-"""The tallies behind the counters of ``/metrics``; written by database triggers, so no process can forget one."""
+"""The tallies behind the counters of ``/metrics``, written by database triggers, and how far traces were sent."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ class Tally(models.Model):
         # Whoever may view tallies may read /metrics.
         default_permissions = ("view",)
         verbose_name_plural = "tallies"
+
+
+class TraceCursor(models.Model):
+    """The newest event of which spans were sent (see :mod:`controlplane.observability.traces`); one row."""
+
+    event = models.BigIntegerField()
+
+    class Meta:
+        default_permissions = ()

@@ -34,6 +34,8 @@ def test_the_queues_and_what_beats_are_one_table() -> None:
     app.loader.import_default_modules()
     ours = {name: task for name, task in app.tasks.items() if not name.startswith("celery.")}
     assert {name.partition(".")[0] for name in ours} == set(settings.QUEUES)
+    written = {path.parent.name for path in (ROOT / "controlplane").glob("*/tasks.py")}
+    assert {task.__module__.split(".")[1] for task in ours.values()} == written, "controlplane/celery.py lists them"
     for name, task in ours.items():
         assert app.amqp.router.route({}, name)["queue"].name == name.partition(".")[0]
         assert task.soft_time_limit < task.time_limit, f"{name} has no limits"
