@@ -8,11 +8,10 @@ import msgspec
 from django.db import connection
 
 from controlplane.fleet.world import parsed
+from controlplane.scheduling.reread import Reread
 from scheduler.core.model.types import Turnout
 from scheduler.core.world.lateness import PromiseClass
 from scheduler.predict.starts import WINDOW, Announced, turnouts
-
-REREAD_S = 20.0
 
 _BEGUN = """
 SELECT s.announced, extract(epoch FROM a.created_at)::float8
@@ -26,24 +25,26 @@ WHERE s.announced IS NOT NULL AND s.state = 'PENDING' AND s.attempt_count = 0
 """
 
 
-class AnnouncedStarts:
-    """Caches the outcome of announced starts and rereads it every :data:`REREAD_S`."""
+class AnnouncedStarts(Reread):
+    """Caches the outcome of announced starts."""
+
+    every_s = 20.0
 
     def __init__(self) -> None:
         self._known: Mapping[PromiseClass, Turnout] = {}
-        self._read_at = float("-inf")
 
     def known(self, now: float) -> Mapping[PromiseClass, Turnout]:
         """Return the outcomes by pool, and by pool and horizon."""
-        if now - self._read_at > REREAD_S:
-            self._read_at = now
-            with connection.cursor() as cursor:
-                cursor.execute(_BEGUN, [4 * WINDOW])
-                begun = [_announced(stored, began_at) for stored, began_at in reversed(cursor.fetchall())]
-                cursor.execute(_WAITING)
-                waiting = [_announced(stored, None) for (stored,) in cursor.fetchall()]
-            self._known = turnouts([*begun, *waiting], now)
+        self.ensure(now)
         return self._known
+
+    def _read(self, now: float) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(_BEGUN, [4 * WINDOW])
+            begun = [_announced(stored, began_at) for stored, began_at in reversed(cursor.fetchall())]
+            cursor.execute(_WAITING)
+            waiting = [_announced(stored, None) for (stored,) in cursor.fetchall()]
+        self._known = turnouts([*begun, *waiting], now)
 
 
 def _announced(stored: object, began_at: float | None) -> Announced:

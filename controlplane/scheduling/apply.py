@@ -73,8 +73,10 @@ def _apply(
     snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, Told] | None = None
 ) -> Applied:
     faults = {} if faults is None else faults
-    stages = {stage.id: stage for stage in snapshot.waiting}
-    victims = {run.id: run for run in snapshot.running}
+    # Few of a hundred thousand are planned: an index of all would take longer than the rest.
+    starting, stopping = {start.stage for start in plan.starts}, {stop.victim for stop in plan.stops}
+    stages = {stage.id: stage for stage in snapshot.waiting if stage.id in starting} if starting else {}
+    victims = {run.id: run for run in snapshot.running if run.id in stopping} if stopping else {}
     touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
     jobs = service.lock(uuid.UUID(job) for job in touched)
     full = arrays.full(jobs[uuid.UUID(stages[start.stage].job)] for start in plan.starts)
@@ -83,12 +85,14 @@ def _apply(
         for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.stops]
         for node in placement.nodes
     )
-    ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
-    found = StageRow.objects.filter(id__in=ids).annotate(pool=F("job__pool__name"), project=F("job__project__name"))
+    found = StageRow.objects.filter(id__in=starting | stopping).annotate(
+        pool=F("job__pool__name"), project=F("job__project__name")
+    )
     rows = {str(row.id): row for row in found}
-    devices = {device.id: device for node in snapshot.nodes for device in node.devices}
+    places = {node for start in plan.starts for node in start.placement.nodes}
+    devices = {device.id: device for node in snapshot.nodes if node.id in places for device in node.devices}
     # Since the world was read a project may have lost the pool: then nothing starts, and makes room, for it.
-    barred = refused({s.stage for s in plan.starts} | {p.stage for p in plan.stops if p.stage})
+    barred = refused(starting | {p.stage for p in plan.stops if p.stage})
     placings = []
     for start in plan.starts:
         row = rows.get(start.stage)

@@ -1,6 +1,6 @@
 """Learns from finished stages: duration predictions and relative device speeds.
 
-Reread every :data:`REREAD_S` and cached in the process, so the cost of a cycle does not grow with history.
+Cached in the process, so the cost of a cycle does not grow with history.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from django.db import connection
 
 from controlplane.clauses import Told, clause, of_error, told
+from controlplane.scheduling.reread import Reread
 from scheduler.core.model.types import Estimate
 from scheduler.predict import speeds
 from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished
 
-REREAD_S = 20.0
 # Reads overlap by this much, because a row may become visible after a later one.
 OVERLAP_S = 120.0
 RECORDS = 2_000
@@ -63,8 +63,10 @@ FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.
 """
 
 
-class History:
-    """Caches what was learned from finished stages."""
+class History(Reread):
+    """Caches what was learned from finished stages. ``serial`` counts how often that was read again."""
+
+    every_s = 20.0
 
     def __init__(self) -> None:
         self._durations = Durations()
@@ -74,7 +76,7 @@ class History:
         # Cached by request, because many are equal; cleared with every reread.
         self._estimates: dict[Asked, Estimate] = {}
         self._speeds: Mapping[tuple[str, str], float] = {}
-        self._read_at = float("-inf")
+        self.serial = 0
         # For the newest predicted stages of each pool: whether they ended by their P90.
         self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
         # Finished stages with invalid rows: name to reason.
@@ -96,7 +98,7 @@ class History:
         user: str = "",
     ) -> Estimate:
         """Predict how long such a stage runs, with the basis of the prediction."""
-        self.refreshed(now)
+        self.ensure(now)
         asked = _asked(project, user, job_name, stage_name, kind, request)
         known = self._estimates.get(asked)
         if known is None:
@@ -105,7 +107,7 @@ class History:
 
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
         """Return measured relative speeds by (stage kind, device model)."""
-        self.refreshed(now)
+        self.ensure(now)
         return self._speeds
 
     @staticmethod
@@ -116,10 +118,7 @@ class History:
         known, runs = stored.get("known", True), stored.get("runs", 0)
         return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"], known=known, runs=runs)
 
-    def refreshed(self, now: float) -> bool:
-        """Reread finished stages if the last read is older than :data:`REREAD_S`; return whether it did."""
-        if now - self._read_at <= REREAD_S:
-            return False
+    def _read(self, now: float) -> None:
         with connection.cursor() as cursor:
             cursor.execute(_FINISHED, [self._newest_at - OVERLAP_S, RECORDS])
             rows = cursor.fetchall()
@@ -152,9 +151,8 @@ class History:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]
         self._watch(going)
-        self._estimates.clear()
-        self._read_at = now
-        return True
+        self._estimates = {}
+        self.serial += 1
 
     def _watch(self, going: Mapping[str, float]) -> None:
         """Update the running stages: their start times, and those that stopped running without completing."""

@@ -101,6 +101,7 @@ def cycle() -> None:
             _done = done
             _store.tell_set_aside(_planner.aside.waiting, _last_at)
             _alarms.of(done.snapshot, _store.aside, _planner.aside)
+            _store.refresh(_last_at)
         _arm(_next_s(done, _last_at), changes.wake)
         _arm(QUIET_S if _store.is_behind else None, changes.explain)
 

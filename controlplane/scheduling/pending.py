@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
@@ -85,8 +85,9 @@ class PendingStages:
         # Why the jobs of stages may not start yet: what they depend on.
         self._awaited: dict[uuid.UUID, Reason] = {}
         self._elements = ElementLimits()
-        # Stages whose prediction is older than the newest history.
-        self._outdated: OrderedDict[uuid.UUID, None] = OrderedDict()
+        # Stages whose prediction is older than the history of this serial; for a newer one all follow once more.
+        self._outdated: list[uuid.UUID] = []
+        self._outdated_since = 0
         # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
         self._bad: dict[uuid.UUID, tuple[str, Told, int]] = {}
 
@@ -110,8 +111,10 @@ class PendingStages:
 
         ``pinning`` says that some pool has no shared storage, so that data may bind stages to nodes.
         """
-        if self._history.refreshed(now):
-            self._outdated |= dict.fromkeys(self._stages)
+        self._history.ensure(now)
+        if not self._outdated and self._outdated_since != self._history.serial:
+            self._outdated, self._outdated_since = list(self._stages), self._history.serial
+            self._outdated.reverse()  # the oldest are taken first
         if changed is None:
             cursor.execute(_ALL)
             stale = {row[0] for row in cursor.fetchall()} | self._stages.keys() | self._bad.keys()
@@ -225,7 +228,6 @@ class PendingStages:
         self._stages.pop(i, None)
         self._elements.remove(i)
         self._asked.pop(i, None)
-        self._outdated.pop(i, None)
         self._dependent.discard(i)
 
     def _foresee(self, now: float) -> set[uuid.UUID]:
@@ -237,8 +239,10 @@ class PendingStages:
         again, count, until = set(), 0, time.perf_counter() + FORESEE_S
         while self._outdated and (count < FORESEE or time.perf_counter() < until):
             count += 1
-            i, _ = self._outdated.popitem(last=False)
-            known = self._stages[i]
+            i = self._outdated.pop()
+            known = self._stages.get(i)
+            if known is None:
+                continue
             try:
                 project, job, name, kind, request, user = self._asked[i]
                 whole = self._history.estimate(project, job, name, kind, request, now, user)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from django.db import connection
 
 from controlplane.fleet.world import parsed
+from controlplane.scheduling.reread import Reread
 from scheduler.core.world.lateness import PromiseClass
 from scheduler.predict.lateness import WINDOW, Lateness
-
-REREAD_S = 20.0
 
 # Every promised stage has an announcement too; its index finds the newest.
 _BEGUN = """
@@ -27,27 +26,29 @@ WHERE s.first_promise IS NOT NULL AND s.state = 'PENDING' AND s.attempt_count = 
 """
 
 
-class PromiseLateness:
-    """Caches the lateness of promised starts and rereads it every :data:`REREAD_S`."""
+class PromiseLateness(Reread):
+    """Caches the lateness of promised starts."""
+
+    every_s = 20.0
 
     def __init__(self) -> None:
         self._known: Mapping[PromiseClass, float] = {}
-        self._read_at = float("-inf")
 
     def known(self, now: float) -> Mapping[PromiseClass, float]:
         """Return the seconds of slack to add to a promise, by promise class, where there are enough observations."""
-        if now - self._read_at > REREAD_S:
-            self._read_at = now
-            with connection.cursor() as cursor:
-                cursor.execute(_BEGUN, [4 * WINDOW])
-                rows = sorted(cursor.fetchall(), key=lambda row: row[3])
-                cursor.execute(_WAITING)
-                rows += cursor.fetchall()
-            found = Lateness()
-            for name, pool, stored, began_at in rows:
-                promise = parsed(stored)
-                found.promised(name, (pool, promise["of"]), promise["start_at"], promise["late_at"])
-                if began_at is not None:
-                    found.began([name], began_at)
-            self._known = found.slack(now)
+        self.ensure(now)
         return self._known
+
+    def _read(self, now: float) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(_BEGUN, [4 * WINDOW])
+            rows = sorted(cursor.fetchall(), key=lambda row: row[3])
+            cursor.execute(_WAITING)
+            rows += cursor.fetchall()
+        found = Lateness()
+        for name, pool, stored, began_at in rows:
+            promise = parsed(stored)
+            found.promised(name, (pool, promise["of"]), promise["start_at"], promise["late_at"])
+            if began_at is not None:
+                found.began([name], began_at)
+        self._known = found.slack(now)

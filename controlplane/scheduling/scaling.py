@@ -1,6 +1,6 @@
 """Measures how elastic stages scale, from the progress between the checkpoints of their attempts.
 
-Cached for :data:`REREAD_S`: elastic stages are few, and their pace changes slowly.
+Read again now and then: elastic stages are few, and their pace changes slowly.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import uuid
 
 from django.db import connection
 
+from controlplane.scheduling.reread import Reread
 from scheduler.core.model.types import SCALING
 from scheduler.predict.scaling import Paced, Scalings, scalings
 
-REREAD_S = 20.0
 # An unknown stage triggers a reread, at most this often.
 AGAIN_S = 1.0
 KEEP_DAYS = 30
@@ -36,25 +36,26 @@ WHERE s.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND s.request ? 'least
 """
 
 
-class Scaling:
+class Scaling(Reread):
     """Caches measured scaling exponents."""
+
+    every_s = 20.0
 
     def __init__(self) -> None:
         self._found = Scalings()
         self._families: dict[uuid.UUID, str] = {}
-        self._read_at = float("-inf")
 
     def of(self, stage: uuid.UUID, now: float) -> float:
         """Return the exponent by which the pace of a stage grows with its number of nodes."""
-        age_s = now - self._read_at
-        if age_s > REREAD_S or (stage not in self._families and age_s > AGAIN_S):
+        self.ensure(now)
+        if stage not in self._families and now - self._read_at > AGAIN_S:
             self._read(now)
+            self._read_at = now
         return self._found.of(str(stage), self._families.get(stage, ""))
 
     def expected(self, project: str, job: str, stage: str, now: float) -> float:
         """Return the exponent expected of a stage that is not submitted yet."""
-        if now - self._read_at > REREAD_S:
-            self._read(now)
+        self.ensure(now)
         return self._found.families.get(f"{project}/{job}/{stage}", SCALING)
 
     def _read(self, now: float) -> None:
@@ -63,4 +64,3 @@ class Scaling:
             self._families = dict(cursor.fetchall())
             cursor.execute(_PACES, [LEAST_S, KEEP_DAYS])
             self._found = scalings(Paced(*row) for row in cursor.fetchall())
-        self._read_at = now

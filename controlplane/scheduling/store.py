@@ -196,6 +196,11 @@ class LiveStore:
         """Apply the plan; see :func:`controlplane.scheduling.apply.apply_plan`."""
         return apply.apply_plan(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
 
+    def refresh(self, now: float) -> None:
+        """Read again what is due of the summaries that cycles use, so that the next cycle need not."""
+        for summary in (self.history, self.scaling, self.lateness, self.starts, self.usual, self.ledger):
+            summary.refresh(now)
+
     def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
         """Return the stages whose reasons are to be evaluated now; ``None`` for all."""
         return self._reports.due(snapshot, plan, now)

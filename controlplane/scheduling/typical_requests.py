@@ -9,11 +9,10 @@ from typing import Any, Final
 from django.db import connection
 
 from controlplane.fleet.world import parsed
+from controlplane.scheduling.reread import Reread
 from scheduler.core.matching.workload import most_frequent
 from scheduler.core.model.types import Typical
 
-# Changes slowly, and invalidates tables of the engine when it does.
-REREAD_S: Final = 600.0
 JOBS: Final = 5_000
 # Fewer stages than this are no basis.
 ENOUGH: Final = 20
@@ -28,21 +27,20 @@ GROUP BY 1, 2
 Request = tuple[str, int, int, int]
 
 
-class TypicalRequests:
-    """Caches the typical workload of each pool."""
+class TypicalRequests(Reread):
+    """Caches the typical workload of each pool. It changes slowly, and invalidates tables of the engine then."""
+
+    every_s = 600.0
 
     def __init__(self) -> None:
         self._by_pool: Mapping[str, tuple[Typical, ...]] = {}
-        self._read_at = float("-inf")
 
     def of(self, pool: str, now: float) -> tuple[Typical, ...]:
         """Return the typical requests of a pool; empty if fewer than :data:`ENOUGH` stages were submitted."""
-        if now - self._read_at > REREAD_S:
-            self._read_at = now
-            self._read()
+        self.ensure(now)
         return self._by_pool.get(pool, ())
 
-    def _read(self) -> None:
+    def _read(self, now: float) -> None:
         counted: dict[str, Counter[Request]] = defaultdict(Counter)
         with connection.cursor() as cursor:
             cursor.execute(_ASKED, [JOBS])

@@ -12,10 +12,10 @@ from typing import Any
 from django.db import connection
 
 from controlplane.fleet.world import parsed
+from controlplane.scheduling.reread import Reread
 from scheduler.core.resources import charges
 from scheduler.core.resources.usage import HALF_LIFE_S, Usage
 
-REREAD_S = 5.0
 # Reads overlap by this much, because a row may become visible after a later one.
 OVERLAP_S = 120.0
 # Older usage counts less than a sixteenth and is not read.
@@ -44,20 +44,20 @@ GROUP BY 1, 2, 3
 """
 
 
-class UsageLedger:
+class UsageLedger(Reread):
     """Usage accounts by project id (not name: projects may be renamed)."""
+
+    every_s = 5.0
 
     def __init__(self) -> None:
         self._accounts: dict[str, Usage] = {}
         self._open: dict[int, tuple[str, float]] = {}
         # Recently closed claims with the time they were seen, to skip rows read again in the overlap.
         self._closed: dict[int, float] = {}
-        self._read_at = float("-inf")
 
     def used(self, now: float) -> Mapping[str, float]:
         """Return decayed device-seconds by project, weighted by the charge of each device."""
-        if now - self._read_at > REREAD_S:
-            self._read(now)
+        self.ensure(now)
         return {project: account.at(now) for project, account in self._accounts.items()}
 
     def _read(self, now: float) -> None:
@@ -84,7 +84,6 @@ class UsageLedger:
                 self._change(holder, closed_at, -rate)
                 self._closed[claim] = now
         self._closed = {claim: at for claim, at in self._closed.items() if at > now - 2 * OVERLAP_S}
-        self._read_at = now
 
     def _read_ended(self, cursor: Any, since: float, until: float) -> None:
         """Sum up the claims that ended in this span, of which there may be millions."""
