@@ -155,7 +155,8 @@ class LiveStore:
         if nodes is self._nodes:
             return
         before = {node.id: node for node in self._nodes}
-        kept = tuple(old if (old := before.get(node.id)) is not None and old == node else node for node in nodes)
+        # Most are the same object, and comparing two nodes compares all that they have.
+        kept = tuple(node if (old := before.get(node.id)) is node or old != node else old for node in nodes)
         self._node_news |= {node.id: node for node in kept if before.get(node.id) is not node}
         self._node_news |= dict.fromkeys(before.keys() - {node.id for node in kept})
         # Where all are the given ones, the next look tells by the tuple alone that nothing changed.

@@ -9,7 +9,6 @@ import numpy as np
 
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Grant, Snapshot, Stage
-from scheduler.core.resources.charges import charge
 from scheduler.core.resources.commitments import Commitments
 from scheduler.core.resources.fleet import Fleet
 from scheduler.core.world.heads import Heads
@@ -77,8 +76,9 @@ class Shares(World):
         """Return the charge of a second of all accelerators of a pool; of all cores if it has none."""
         if pool not in self._sizes:
             alike = [one for some in self.fleet.in_pool(pool).values() for _, one in some]
+            row, charge = self.fleet.row, self.fleet.charge
             each = [
-                (device.kind, charge(device) * device.capacity_milli * len(one.nodes))
+                (device.kind, float(charge[row[device.id]]) * device.capacity_milli * len(one.nodes))
                 for one in alike
                 for device in one.sample.devices
             ]
