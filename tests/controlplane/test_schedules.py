@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from controlplane.jobs.models import Job
 from controlplane.schedules.models import Schedule
@@ -87,3 +88,30 @@ def test_a_name_is_used_once_in_a_project(town: Town) -> None:
     made(town)
     again = town.owner.post(PATH, NIGHTLY)
     assert (again.status_code, again.json()["code"]) == (409, "exists")
+
+
+def test_the_page_makes_runs_pauses_and_deletes_one(town: Town) -> None:
+    town.machine()
+    browser = Client()
+    browser.force_login(town.owner.user)
+    asked = {"name": "nightly", "cron": "0 3 * * *", "zone": "UTC", "overlap": "skip", "catch_up": "last"}
+    wrong = browser.post("/schedules/new", {**asked, "file": "rum: true"})
+    assert (wrong.status_code, "/job/rum" in wrong.content.decode(), "nightly" in wrong.content.decode()) == (
+        422,
+        True,
+        True,
+    )
+    assert browser.post("/schedules/new", {**asked, "file": "run: echo hi"}).status_code == 302
+    path = f"/schedules/{Schedule.objects.get().pk}"
+    assert "echo hi" in browser.get(path).content.decode()
+    assert browser.post(f"{path}/run").status_code == 302
+    assert f"/jobs/{Job.objects.get().number}" in browser.get(path).content.decode()
+    browser.post(f"{path}/pause")
+    assert Schedule.objects.get().next_at is None
+    browser.post(f"{path}/resume")
+    assert Schedule.objects.get().next_at is not None
+    reader = Client()
+    reader.force_login(town.viewer.user)
+    assert (reader.get(path).status_code, reader.post(f"{path}/delete").status_code) == (200, 403)
+    assert browser.post(f"{path}/delete").status_code == 302
+    assert browser.get(path).status_code == 404
