@@ -50,7 +50,10 @@ def newest(line: str, zone: str, since: datetime, until: datetime, most: int) ->
 
 
 def _walk(line: str, zone: str, begin: datetime, *, backwards: bool = False) -> Iterator[datetime]:
-    said = _('{line} is no cron line; it is like "0 3 * * 1-5": minute, hour, day of the month, month, day of the week')
+    said = _(
+        '{line} is no cron line, or names a day that never comes; it is like "0 3 * * 1-5": minute, hour, '
+        "day of the month, month, day of the week"
+    )
     if len(line) > LONGEST or len(line.split()) != 5:
         raise CronFault(said.format(line=line[:LONGEST]))
     try:

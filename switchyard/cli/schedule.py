@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from switchyard.cli import clean, exits, output
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import ApiProblem, SwitchyardError
 
 if TYPE_CHECKING:
     import argparse
@@ -129,7 +129,8 @@ def _number(args: argparse.Namespace, client: Client) -> int:
     if len(found) == 1:
         return int(found[0]["id"])
     if not found:
-        raise SwitchyardError(f"there is no schedule {args.schedule} that you may see; yard schedule lists them")
+        detail = f"there is no schedule {args.schedule} that you may see; yard schedule lists them"
+        raise ApiProblem(404, {"code": "not_found", "detail": detail})
     places = ", ".join(f"{one['id']} of {one['project']}" for one in found)
     raise SwitchyardError(f"{args.schedule} is the name of several schedules, {places}: give its number or --project")
 

@@ -57,7 +57,8 @@ def test_a_name_of_several_or_of_none_is_no_guess(yard, server, said):
     code, _, err = yard("schedule", "pause", "nightly")
     assert (code, "3 of vision, 4 of speech" in err) == (1, True)
     server.on("GET", "/schedules", said(200, {"results": [], "next": None, "previous": None}))
-    assert "yard schedule lists them" in yard("schedule", "show", "weekly")[2]
+    code, _, err = yard("schedule", "show", "weekly")
+    assert (code, "yard schedule lists them" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
