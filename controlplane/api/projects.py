@@ -25,6 +25,7 @@ from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.section import FieldError
 from controlplane.notifications import webhooks
+from controlplane.notifications.models import Webhook
 from controlplane.queries import retention as kept
 from controlplane.queries import secrets as secret_rows
 from controlplane.queries import webhooks as webhook_rows
@@ -72,9 +73,12 @@ class MemberSerializer(serializers.ModelSerializer):
 
 
 class WebhookChoiceSerializer(StrictSerializer):
-    """Where to, and which states of jobs are told: those in which a job ends, if none are named."""
+    """Where to, in which form, and which states of jobs are told: those in which a job ends, if none are named."""
 
     url = serializers.CharField(max_length=500)
+    format = serializers.ChoiceField(
+        Webhook.Format.values, default="cloudevents", help_text="What is sent: CloudEvents, or messages for a chat."
+    )
     states = serializers.ListField(child=serializers.CharField(max_length=20), default=list, max_length=20)
 
 
@@ -238,11 +242,12 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True, methods=["put"], url_path="webhooks/<str:webhook>")
     def put_webhook(self, request: Request, name: str, webhook: str) -> Response:
-        """Creates a webhook, with a key that is shown this once, or changes its address and states. For leads of the
-        project and operators."""
+        """Creates a webhook, with a key that is shown this once, or changes its address, format and states. For leads of
+        the project and operators."""
         project, body = self._with_webhooks(), self.body(WebhookChoiceSerializer)
         try:
-            row, key = webhooks.put(self.user, project, webhook, body["url"], body["states"] or webhooks.USUAL)
+            states = body["states"] or webhooks.USUAL
+            row, key = webhooks.put(self.user, project, webhook, body["url"], states, body["format"])
         except webhooks.WebhookRefused as error:
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             raise RequestRefused(error.status, error.code, str(error), errors=fields) from None

@@ -67,14 +67,25 @@ class Notice(models.Model):
 class Webhook(Sealed):
     """An address that is told of changes of a project's jobs; the sealed content is the key of its signatures.
 
-    ``states`` are those that are told. ``tried_at`` is when a worker last took deliveries of it, ``retry_at`` until
-    when nobody does again; ``failures`` counts failed tries since the last success, ``fault`` is the code of the last.
+    ``format`` is how it is told, ``states`` are those that are told. ``tried_at`` is when a worker last took deliveries
+    of it, ``retry_at`` until when nobody does again; ``failures`` counts failed tries since the last success, ``fault``
+    is the code of the last.
     """
+
+    class Format(models.TextChoices):
+        CLOUDEVENTS = "cloudevents", "CloudEvents"
+        SLACK = "slack", "Slack"
+        FEISHU = "feishu", "Feishu"
+        DINGTALK = "dingtalk", "DingTalk"
+        WECOM = "wecom", "WeCom"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="webhooks", db_constraint=False)
     name = models.CharField(max_length=63, validators=[slug])
     url = models.CharField(max_length=500)
+    format = models.CharField(
+        max_length=16, choices=Format.choices, default=Format.CLOUDEVENTS, db_default=Format.CLOUDEVENTS
+    )
     states = models.JSONField()
     made_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()

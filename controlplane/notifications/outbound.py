@@ -24,6 +24,7 @@ PATIENCE_S: Final = 5.0
 # A server that sends a byte at a time is cut off all the same.
 MOST_S: Final = 10.0
 LONGEST_URL: Final = 500
+MOST_READ: Final = 4_096
 # Addresses that stand for an IPv4 address, which might be a private one; and what was private in IPv6 before fc00::/7.
 _SPECIAL: Final = tuple(
     map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10"))
@@ -101,8 +102,8 @@ class _Connection(http.client.HTTPConnection):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send a POST; returns if it was answered 2xx. Raises NotDelivered."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Send a POST; returns the beginning of the answer if it was 2xx. Raises NotDelivered."""
     parts = parsed_url(url)
     is_tls = parts.scheme == "https"
     host, port = str(parts.hostname), parts.port or (443 if is_tls else 80)
@@ -115,7 +116,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body=body, headers=dict(headers))
-        status = connection.getresponse().status
+        response = connection.getresponse()
+        status, answer = response.status, response.read(MOST_READ)
     except ssl.SSLError:
         raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
     except TimeoutError:
@@ -129,3 +131,4 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
         raise NotDelivered("timed_out")
     if not 200 <= status < 300:
         raise NotDelivered(f"status_{status}")
+    return answer

@@ -1,4 +1,5 @@
-"""Tells webhooks what happened: in order, each as a signed CloudEvent, again until it is accepted or a day old.
+"""Tells webhooks what happened: in order, each as a signed CloudEvent or a message for a chat, again until it is
+accepted or a day old.
 
 Requests are made in a few threads, one webhook in one of them; a webhook that fails is left alone for a while, longer
 each time, so one that does not answer delays nobody else for long. See docs/decisions/079.
@@ -24,7 +25,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
 from controlplane.accounts.keys import KeyUnavailable
-from controlplane.notifications import outbound
+from controlplane.notifications import chat, outbound
 from controlplane.notifications.models import Webhook, WebhookDelivery
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,11 @@ def _claimed(webhook: Webhook) -> Turn | None:
         _note(webhook, False, "key_unavailable")
         return None
     rows = WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]
-    return Turn(webhook, key, [(row.id, str(row.event), msgspec.json.encode(_envelope(row))) for row in rows])
+    return Turn(webhook, key, [(row.id, str(row.event), msgspec.json.encode(_content(webhook, row))) for row in rows])
+
+
+def _content(webhook: Webhook, row: WebhookDelivery) -> dict[str, Any]:
+    return _envelope(row) if webhook.format == Webhook.Format.CLOUDEVENTS else chat.message(webhook.format, row.data)
 
 
 def _envelope(row: WebhookDelivery) -> dict[str, Any]:
@@ -129,18 +134,22 @@ def _deliver(turn: Turn) -> tuple[list[int], str]:
         if time.monotonic() > until:
             break
         try:
-            outbound.post(turn.webhook.url, body, headers(turn.key, event, body, int(time.time())))
+            kind = turn.webhook.format
+            answer = outbound.post(turn.webhook.url, body, headers(turn.key, event, body, int(time.time()), kind))
+            if kind != Webhook.Format.CLOUDEVENTS:
+                chat.check(kind, answer)
         except outbound.NotDelivered as error:
             return accepted, error.code
         accepted.append(row_id)
     return accepted, ""
 
 
-def headers(key: bytes, event: str, body: bytes, at: int) -> dict[str, str]:
+def headers(key: bytes, event: str, body: bytes, at: int, kind: str = "cloudevents") -> dict[str, str]:
     """Return the headers of a delivery, with its signature over id, time and body."""
+    media_type = "application/cloudevents+json" if kind == Webhook.Format.CLOUDEVENTS else "application/json"
     signed = hmac.new(key, f"{event}.{at}.".encode() + body, hashlib.sha256).digest()
     return {
-        "Content-Type": "application/cloudevents+json; charset=utf-8",
+        "Content-Type": f"{media_type}; charset=utf-8",
         "User-Agent": f"switchyard/{settings.VERSION}",
         "Connection": "close",
         "webhook-id": event,

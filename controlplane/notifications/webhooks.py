@@ -37,7 +37,7 @@ def may_change(user: User, project: Project) -> bool:
     return permissions.may(user, Permit.CHANGE_WEBHOOKS) or permissions.led(user).filter(pk=project.pk).exists()
 
 
-def put(user: User, project: Project, name: str, url: str, states: Sequence[str]) -> tuple[Webhook, str]:
+def put(user: User, project: Project, name: str, url: str, states: Sequence[str], kind: str) -> tuple[Webhook, str]:
     """Set a webhook; the second value is the key of its signatures if it is new, which is shown this once.
 
     Raises :class:`WebhookRefused`, and ``KeyUnavailable``.
@@ -56,12 +56,12 @@ def put(user: User, project: Project, name: str, url: str, states: Sequence[str]
             content = secrets.token_bytes(32)
             row.put(content)
             key = PREFIX + base64.b64encode(content).decode()
-        row.url, row.states = url, sorted(set(states))
+        row.url, row.states, row.format = url, sorted(set(states)), kind
         row.retry_at, row.failures, row.fault = None, 0, ""
         row.save()
         # Its path may be a secret of whoever is told.
         host = parsed_url(url).hostname
-        audit.record("webhook.set", _named(row), after={"host": host, "states": row.states})
+        audit.record("webhook.set", _named(row), after={"host": host, "states": row.states, "format": kind})
     return row, key
 
 

@@ -16,6 +16,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
     name: str
     url: str
+    format: str
     states: list[str]
     created_at: datetime
     made_by: str
@@ -42,8 +43,8 @@ class WebhookList(msgspec.Struct, frozen=True):
 def shown(row: rows.Webhook) -> Webhook:
     """This webhook, without its key."""
     return Webhook(
-        row.name, row.url, row.states, row.created_at, row.made_by, row.delivered_at, row.retry_at, row.failures,
-        row.fault, row.deliveries.count(),
+        row.name, row.url, row.format, row.states, row.created_at, row.made_by, row.delivered_at, row.retry_at,
+        row.failures, row.fault, row.deliveries.count(),
     )  # fmt: skip
 
 

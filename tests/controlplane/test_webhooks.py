@@ -23,7 +23,7 @@ from django.utils import timezone
 from agents.storage import certificate
 from controlplane.accounts.models import AuditEntry, Project
 from controlplane.jobs.models import Job
-from controlplane.notifications import outbound, webhook_delivery
+from controlplane.notifications import chat, outbound, webhook_delivery
 from controlplane.notifications.models import Webhook, WebhookDelivery
 from controlplane.notifications.outbound import NotDelivered, post
 from tests.controlplane.people import Person, Town
@@ -40,6 +40,7 @@ class Listener(http.server.ThreadingHTTPServer):
         self.heard: list[tuple[str, dict[str, str], bytes]] = []
         self.status = 204
         self.location = ""
+        self.says = b""
         self.url = f"http://127.0.0.1:{self.server_port}/hook?room=1"
 
 
@@ -53,6 +54,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         if self.server.location:
             self.send_header("Location", self.server.location)
         self.end_headers()
+        self.wfile.write(self.server.says)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -78,6 +80,36 @@ def code_of(ask: Callable[[], Any]) -> str:
     with pytest.raises(NotDelivered) as told:
         ask()
     return told.value.code
+
+
+def test_chats_are_told_in_their_own_form_and_may_refuse_with_200(town: Town, listener: Listener) -> None:
+    town.machine()
+    forms = {
+        "slack": (b"ok", lambda body: body["text"]),
+        "feishu": (b'{"code": 0, "msg": "success"}', lambda body: body["content"]["text"]),
+        "dingtalk": (b'{"errcode": 0, "errmsg": "ok"}', lambda body: body["text"]["content"]),
+        "wecom": (b'{"errcode": 0, "errmsg": "ok"}', lambda body: body["text"]["content"]),
+    }
+    listener.status = 200
+    for kind, (says, text) in forms.items():
+        listener.says = says
+        assert put(town.lead, listener.url, format=kind, states=["CANCELLED"]).status_code in {200, 201}
+        job = town.job(hold=True)
+        Job.objects.filter(pk=job.pk).update(name="<!channel> sft")
+        town.owner.post(f"/jobs/{job.number}/cancel")
+        assert webhook_delivery.send() == 1, kind
+        _path, headers, body = listener.heard[-1]
+        said = text(json.loads(body))
+        assert said.startswith(f"Job #{job.number} !channel sft of project default: CANCELLED"), kind
+        assert said.endswith(f"/jobs/{job.number}")
+        assert headers["Content-Type"].startswith("application/json")
+    listener.says = b'{"errcode": 93000, "errmsg": "invalid webhook url"}'
+    town.owner.post(f"/jobs/{town.job(hold=True).number}/cancel")
+    assert webhook_delivery.send() == 0
+    (told,) = town.lead.read("/projects/default/webhooks")["results"]
+    assert (told["format"], told["fault"], told["waiting"]) == ("wecom", "refused_93000", 1)
+    for says in (b"", b"[]", b"<html>", b'{"errcode": "0"}', b'{"errcode": true}', b"\xff" * 9_000):
+        assert code_of(lambda says=says: chat.check("wecom", says)) == "unreadable"
 
 
 # -- who
