@@ -53,6 +53,7 @@ class Client:
         self.secrets = Secrets(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
+        self.limits = Limits(self.wire)
         self.tokens = Tokens(self.wire)
         self.project = ""
 
@@ -736,6 +737,31 @@ class Quotas:
     def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class Limits:
+    """The limits of users; each has a number."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the limits that count for you and what is used of each; with the permission, all."""
+        yield from self._wire.get("/limits")["results"]
+
+    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Limit a ``user`` (without one, every user) in a ``project`` and a ``pool``: ``running``, ``waiting``,
+        ``devices``. For accountants."""
+        return dict(self._wire.post("/limits", dict(settings)))
+
+    def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a limit; with its ETag only as it was read. For accountants."""
+        path = f"/limits/{number}"
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a limit. For accountants."""
+        self._wire.call("DELETE", f"/limits/{number}", headers={"If-Match": if_match})
 
 
 class Tokens:

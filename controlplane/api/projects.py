@@ -242,8 +242,8 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @action(detail=True, methods=["put"], url_path="webhooks/<str:webhook>")
     def put_webhook(self, request: Request, name: str, webhook: str) -> Response:
-        """Creates a webhook, with a key that is shown this once, or changes its address, format and states. For leads of
-        the project and operators."""
+        """Creates a webhook, with a key that is shown this once, or changes its address, format and states. For leads
+        of the project and operators."""
         project, body = self._with_webhooks(), self.body(WebhookChoiceSerializer)
         try:
             states = body["states"] or webhooks.USUAL

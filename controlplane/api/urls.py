@@ -23,6 +23,7 @@ from controlplane.api import (
     fuse,
     health,
     jobs,
+    limits,
     maintenance,
     nodes,
     overview,
@@ -84,6 +85,7 @@ router.register("events", events.EventViewSet, "events")
 router.register("fuse", fuse.FuseViewSet, "fuse")
 router.register("health", health.HealthViewSet, "health")
 router.register("jobs", jobs.JobViewSet, "jobs")
+router.register("limits", limits.LimitViewSet, "limits")
 router.register("maintenance-windows", maintenance.MaintenanceWindowViewSet, "maintenance")
 router.register("nodes", nodes.NodeViewSet, "nodes")
 router.register("overview", overview.OverviewViewSet, "overview")

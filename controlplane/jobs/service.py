@@ -27,7 +27,7 @@ from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed
+from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed, waiting_limit
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Array, Attempt, Bundle, Claim, Dependency, Event, Job, JobSecrets, Part, Stage
 from controlplane.jobs.section import FieldError
@@ -265,9 +265,11 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
     parted = {key: sealed.part(spec, [stage.request for stage in one.stages]) for key, (spec, one) in distinct.items()}
     submission = _Submission(user, actor or user.get_username(), timezone.now())
     with transaction.atomic():
-        alone = any(wait.on is None for _spec, one in distinct.values() for wait in one.depends_on)
+        limits = waiting_limit.of(user)
+        alone = bool(limits) or any(wait.on is None for _spec, one in distinct.values() for wait in one.depends_on)
         _lock_awaited(one for _spec, one in distinct.values())
         numbers = iter(_numbers(sum(1 + len(one.array) if one.array else 1 for one in resolved), user, alone=alone))
+        waiting_limit.check(limits, user, resolved)
         made = [submission.add(one, parted[id(one)], numbers) for one in resolved]
         submission.write()
         _audit_submitted(made)
@@ -276,8 +278,8 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
     return made
 
 
-# Submissions of a user with a singleton are alone, and others of that user come before or after them: what has a
-# lower number is seen when it is looked for what a singleton waits for.
+# Submissions of a user with a singleton, or with a limit on stages that wait, are alone, and others of that user come
+# before or after them: what has a lower number is seen when it is looked for what a singleton waits for.
 _SUBMITS: Final = 0x59415244
 _NUMBERS = """
 WITH submits AS MATERIALIZED (SELECT pg_advisory_xact_lock{shared}(%s, %s))

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts import audit
 from controlplane.accounts.admin import Audited
 from controlplane.pools import profiles
-from controlplane.pools.models import Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
+from controlplane.pools.models import Limit, Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
 from controlplane.sentences import in_language
 
 
@@ -188,6 +188,14 @@ class QuotaAdmin(Audited):
     list_editable = ["nominal", "borrowing_limit", "lending_limit"]
     list_filter = ["kind", "project"]
     list_select_related = ["project"]
+
+
+@admin.register(Limit)
+class LimitAdmin(Audited):
+    """How much one user may have at once."""
+
+    list_display = ["__str__", "user", "project", "pool", "running", "waiting", "devices"]
+    list_select_related = ["user", "project", "pool"]
 
 
 @admin.register(PriorityClass)

@@ -13,12 +13,13 @@ from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import ISOLATION
-from controlplane.accounts.models import Project, slug
+from controlplane.accounts.models import Project, User, slug
 from controlplane.pools import kinds
 from scheduler.core.model import retry
 from scheduler.profiles import PROFILES
 
 MOST_NAMED = 50
+MOST_DEVICES = 1_000_000
 
 
 def profile_names() -> list[str]:
@@ -208,3 +209,43 @@ class Quota(models.Model):
         """Refuses an unknown kind of device, whose quota would limit nothing."""
         if fault := kinds.fault(self.kind):
             raise ValidationError({"kind": fault})
+
+
+class Limit(models.Model):
+    """How much one user may have at once, in a pool and a project; without one it counts in all of them.
+
+    Without a ``user`` it limits every user, each for themselves; one of a user takes its place for them. An empty
+    number is unlimited.
+    """
+
+    # The migration makes the constraints, which delete by themselves.
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_constraint=False
+    )
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_constraint=False
+    )
+    user = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_constraint=False
+    )
+    running = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("How many stages may run at once; others wait.")
+    )
+    waiting = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("How many stages may wait; a submission beyond that is refused.")
+    )
+    devices = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(MOST_DEVICES)],
+        help_text=_("How many devices other than CPUs may be held at once; stages beyond that wait."),
+    )
+
+    class Meta:
+        ordering = ["pool__name", "project__name", "user__username"]
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "project", "user"], nulls_distinct=False, name="limit_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"limit {self.pk}"

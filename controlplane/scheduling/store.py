@@ -30,7 +30,7 @@ from controlplane.scheduling.typical_requests import TypicalRequests
 from controlplane.scheduling.usage import UsageLedger
 from controlplane.scheduling.waiting_reasons import WaitingReasons
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
+from scheduler.core.model.types import Limit, News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.core.planning.garbage import uncollected
 from scheduler.core.ports import Applied
 from scheduler.profiles import DEFAULT, PROFILES
@@ -44,6 +44,11 @@ SELECT (SELECT coalesce(json_agg(to_jsonb(p) || jsonb_build_object('number', v.n
        (SELECT coalesce(json_agg(to_jsonb(q) || jsonb_build_object('project', p.name)
                                  ORDER BY p.name, q.kind, q.model, q.normalised), '[]')
         FROM pools_quota q JOIN access_project p ON p.id = q.project_id),
+       (SELECT coalesce(json_agg(jsonb_build_object(
+                   'number', l.id, 'pool', p.name, 'project', t.name, 'user', u.username, 'running', l.running,
+                   'devices', l.devices) ORDER BY l.id), '[]')
+        FROM pools_limit l LEFT JOIN pools_pool p ON p.id = l.pool_id
+             LEFT JOIN access_project t ON t.id = l.project_id LEFT JOIN access_user u ON u.id = l.user_id),
        (SELECT coalesce(json_agg(json_build_array(w.id, w.node_id, p.name, extract(epoch FROM w.starts_at),
                                                   extract(epoch FROM w.ends_at), w.reason) ORDER BY w.id), '[]')
         FROM fleet_maintenancewindow w LEFT JOIN pools_pool p ON p.id = w.pool_id
@@ -82,7 +87,7 @@ class LiveStore:
         """Return the snapshot for one cycle: everything that it may know."""
         with connection.cursor() as cursor:
             cursor.execute(_RULES, [now])
-            pools, projects, quotas, windows = (parsed(column) for column in cursor.fetchone())
+            pools, projects, quotas, limits, windows = (parsed(column) for column in cursor.fetchone())
             pinning = any(not pool["storage_path"] for pool in pools)
             changed = self._feed.read(cursor)
             stages = changed.stages if changed else None
@@ -120,6 +125,17 @@ class LiveStore:
                     normalised=quota["normalised"],
                 )
                 for quota in quotas
+            ),
+            limits=tuple(
+                Limit(
+                    number=limit["number"],
+                    pool=limit["pool"] or "",
+                    project=limit["project"] or "",
+                    user=limit["user"] or "",
+                    running=limit["running"],
+                    devices_milli=_milli(limit["devices"]),
+                )
+                for limit in limits
             ),
             pools=tuple(
                 Pool(

@@ -44,6 +44,7 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncQuotas(self.wire)
+        self.limits = AsyncLimits(self.wire)
         self.tokens = AsyncTokens(self.wire)
         self.project = ""
 
@@ -721,6 +722,32 @@ class AsyncQuotas:
     async def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         await self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class AsyncLimits:
+    """The limits of users; each has a number."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the limits that count for you and what is used of each; with the permission, all."""
+        for each in (await self._wire.get("/limits"))["results"]:
+            yield each
+
+    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Limit a ``user`` (without one, every user) in a ``project`` and a ``pool``: ``running``, ``waiting``,
+        ``devices``. For accountants."""
+        return dict(await self._wire.post("/limits", dict(settings)))
+
+    async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a limit; with its ETag only as it was read. For accountants."""
+        path = f"/limits/{number}"
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a limit. For accountants."""
+        await self._wire.call("DELETE", f"/limits/{number}", headers={"If-Match": if_match})
 
 
 class AsyncTokens:

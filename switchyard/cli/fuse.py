@@ -21,18 +21,18 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", nargs="?", choices=("show", "release"), default="show", help="show if not told")
+    parser.add_argument("action", nargs="?", choices=("show", "release"), default="show", help="show if not told")
     parser.add_argument("--reason", default="", help="why the silent nodes may be given up; a release needs one")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.deed == "release" and not args.reason.strip():
+    if args.action == "release" and not args.reason.strip():
         print("error: a release needs --reason; whose jobs start elsewhere will ask", file=sys.stderr)
         return exits.USAGE
     with connect(args) as client:
-        told = client.nodes.release_fuse(args.reason) if args.deed == "release" else client.nodes.fuse()
-        output.one(args, told, lambda: _lines(args.deed, told), name="blown" if told["blown_at"] else "whole")
+        told = client.nodes.release_fuse(args.reason) if args.action == "release" else client.nodes.fuse()
+        output.one(args, told, lambda: _lines(args.action, told), name="blown" if told["blown_at"] else "whole")
     return exits.OK
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, exits, output
+from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
+from switchyard.problem import SwitchyardError
 
 if TYPE_CHECKING:
     import argparse
 
 EXAMPLES = """
-  yard project list
+  yard project show vision                          its weight, its members and what it is for
   yard project member vision ann --role lead        viewer, member or lead; --role none takes it away
   yard project add vision --weight 2 --description "images and video"
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", choices=("list", "add", "change", "delete", "member"))
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=("list", "show", "add", "change", "delete", "member")
+    )
     parser.add_argument("name", nargs="?", default="", help="the project")
     parser.add_argument("user", nargs="?", default="", help="for member: whose role")
     parser.add_argument("--role", choices=("viewer", "member", "lead", "none"), help="for member: none takes it away")
@@ -35,16 +39,22 @@ def run(args: argparse.Namespace) -> int:
         return exits.USAGE
     settings = {name: getattr(args, name) for name in ("weight", "description") if getattr(args, name) is not None}
     with connect(args) as client:
-        if args.deed == "list":
-            found = (row for row in client.projects.list() if args.name in ("", row["name"]))
-            output.many(args, found, COLUMNS, name=lambda row: row["name"])
+        if args.action == "list":
+            rows = (row for row in client.projects.list() if args.name in ("", row["name"]))
+            output.many(args, rows, COLUMNS, name=lambda row: row["name"])
+            return exits.OK
+        if args.action == "show":
+            found = next((row for row in client.projects.list() if row["name"] == args.name), None)
+            if found is None:
+                raise SwitchyardError(f"you see no project {args.name}; `yard project list` lists them")
+            output.one(args, found, lambda: _lines(found), name=args.name)
             return exits.OK
         told = {"name": args.name}
-        if args.deed == "add":
+        if args.action == "add":
             told = client.projects.create({"name": args.name, **settings})
-        elif args.deed == "change":
+        elif args.action == "change":
             told = client.projects.change(args.name, settings)
-        elif args.deed == "delete":
+        elif args.action == "delete":
             client.projects.delete(args.name)
         elif args.role == "none":
             client.projects.remove_member(args.name, args.user)
@@ -56,21 +66,30 @@ def run(args: argparse.Namespace) -> int:
 
 def _fault(args: argparse.Namespace) -> str:
     """Return what is missing, or an empty text."""
-    if args.deed != "list" and not args.name:
-        return f"say which project: yard project {args.deed} NAME"
-    if args.deed == "member" and not (args.user and args.role):
+    if args.action != "list" and not args.name:
+        return f"say which project: yard project {args.action} NAME"
+    if args.action == "member" and not (args.user and args.role):
         return "say who and which role: yard project member NAME USER --role member"
-    if args.deed == "change" and args.weight is None and args.description is None:
+    if args.action == "change" and args.weight is None and args.description is None:
         return "say what is to change: --weight or --description"
     return ""
 
 
+def _lines(project: dict[str, Any]) -> Iterator[str]:
+    yield clean.line(f"project {project['name']}: {project['description'] or 'no description'}")
+    yield f"  weight   {project['weight']:g}"
+    yield f"  you      {project['role'] or 'no role'}"
+    yield f"  lost     {units.span(project['lost_device_s'])} of devices to preemption and moves, in 30 days"
+    for member in project["members"]:
+        yield clean.line(f"  {member['role']:<8} {member['user']}")
+
+
 def _sentence(args: argparse.Namespace) -> str:
-    if args.deed == "member":
+    if args.action == "member":
         return (
             f"{args.user} has " + (f"the role {args.role}" if args.role != "none" else "no role") + f" in {args.name}"
         )
-    done = {"add": "was added", "change": "was changed", "delete": "was deleted"}[args.deed]
+    done = {"add": "was added", "change": "was changed", "delete": "was deleted"}[args.action]
     return f"project {args.name} {done}"
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, exits, output
+from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
 from switchyard.problem import SwitchyardError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 EXAMPLES = """
@@ -24,43 +24,37 @@ _LIMITS = ("nominal", "borrowing_limit", "lending_limit")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", choices=("list", "set", "delete"))
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "set", "delete"))
     parser.add_argument("project", nargs="?", default="", help="whose it is; list takes none for all that you see")
     parser.add_argument("kind", nargs="?", default="", help="of which kind of device: gpu, npu, cpu, ...")
     parser.add_argument("--model", default="", help="only devices with this in the name of their model")
     parser.add_argument("--normalised", action="store_true", help="counts devices in A100 equivalents")
-    parser.add_argument("--nominal", type=_limit, metavar="N", help="how many are its own; none for unlimited")
+    parser.add_argument("--nominal", type=units.amount, metavar="N", help="how many are its own; none for unlimited")
     parser.add_argument(
-        "--borrowing", dest="borrowing_limit", type=_limit, metavar="N", help="how many more it may borrow, or none"
+        "--borrowing",
+        dest="borrowing_limit",
+        type=units.amount,
+        metavar="N",
+        help="how many more it may borrow, or none",
     )
     parser.add_argument(
-        "--lending", dest="lending_limit", type=_limit, metavar="N", help="how many of its own it lends, or none"
+        "--lending", dest="lending_limit", type=units.amount, metavar="N", help="how many of its own it lends, or none"
     )
     parser.add_argument("--cohort", help="the cohort whose quotas lend each other what is not used")
     output.options(parser)
 
 
-def _limit(text: str) -> float | str:
-    """Parse a number of devices; ``none`` is unlimited."""
-    if text == "none":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of devices; write it like 8, or none") from None
-
-
 def run(args: argparse.Namespace) -> int:
-    if args.deed != "list" and not args.kind:
+    if args.action != "list" and not args.kind:
         print(
-            f"error: say whose quota, and of which kind: yard quota {args.deed} PROJECT KIND (usage)", file=sys.stderr
+            f"error: say whose quota, and of which kind: yard quota {args.action} PROJECT KIND (usage)", file=sys.stderr
         )
         return exits.USAGE
     with connect(args) as client:
         found = [row for row in client.quotas.list() if _is_meant(row, args)]
-        if args.deed == "list":
+        if args.action == "list":
             output.many(args, iter(found), COLUMNS, name=lambda row: str(row["number"]))
-        elif args.deed == "delete":
+        elif args.action == "delete":
             if not found:
                 raise SwitchyardError(f"project {args.project} has no such quota")
             client.quotas.delete(found[0]["number"])
@@ -79,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _is_meant(row: dict[str, Any], args: argparse.Namespace) -> bool:
     """Whether the arguments mean this quota; for ``list`` what is left out is any."""
-    if args.deed == "list":
+    if args.action == "list":
         wanted = {"project": args.project, "kind": args.kind, "model": args.model}
         return all(not value or row[name] == value for name, value in wanted.items())
     sort = (row["project"], row["kind"], str(row["model"]).lower(), row["normalised"])
@@ -93,20 +87,16 @@ def _named(row: dict[str, Any]) -> str:
 def _lines(row: dict[str, Any]) -> Iterator[str]:
     yield _named(row)
     for name, label in zip(_LIMITS, ("own", "may borrow", "lends"), strict=True):
-        yield f"  {label:<11} {_number(row[name])}"
-
-
-def _number(value: object) -> str:
-    return "unlimited" if value is None else f"{float(str(value)):g}"
+        yield f"  {label:<11} {units.amount_of(row[name])}"
 
 
 COLUMNS = (
     Column("PROJECT", lambda one: one["project"]),
     Column("KIND", lambda one: one["kind"]),
     Column("MODEL", lambda one: one["model"]),
-    Column("NOMINAL", lambda one: _number(one["nominal"]), right=True),
-    Column("HELD", lambda one: _number(one["held"]), right=True),
-    Column("BORROWS", lambda one: _number(one["borrowing_limit"]), right=True),
-    Column("LENDS", lambda one: _number(one["lending_limit"]), right=True),
+    Column("NOMINAL", lambda one: units.amount_of(one["nominal"]), right=True),
+    Column("HELD", lambda one: units.amount_of(one["held"]), right=True),
+    Column("BORROWS", lambda one: units.amount_of(one["borrowing_limit"]), right=True),
+    Column("LENDS", lambda one: units.amount_of(one["lending_limit"]), right=True),
     Column("COHORT", lambda one: one["cohort"]),
 )

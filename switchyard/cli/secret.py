@@ -25,7 +25,7 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", choices=("set", "list", "delete"))
+    parser.add_argument("action", nargs="?", default="list", choices=("set", "list", "delete"))
     parser.add_argument("name", nargs="?", default="", help="what job files call it")
     parser.add_argument("--project", default="", help="whose it is; else the profile's project, else your default one")
     parser.add_argument(
@@ -36,19 +36,19 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.deed == "list") == bool(args.name):
-        said = "list takes no name" if args.name else f"say the name of the secret: yard secret {args.deed} NAME"
+    if (args.action == "list") == bool(args.name):
+        said = "list takes no name" if args.name else f"say the name of the secret: yard secret {args.action} NAME"
         print(f"error: {said}", file=sys.stderr)
         return exits.USAGE
-    if args.file is not None and args.deed != "set":
+    if args.file is not None and args.action != "set":
         print("error: --file is for set", file=sys.stderr)
         return exits.USAGE
-    value = _value(args) if args.deed == "set" else ""
+    value = _value(args) if args.action == "set" else ""
     with connect(args) as client:
         project = args.project or client.project or _default(client)
-        if args.deed == "list":
+        if args.action == "list":
             output.many(args, client.secrets.list(project), COLUMNS, name=lambda row: row["name"])
-        elif args.deed == "set":
+        elif args.action == "set":
             told = client.secrets.set(project, args.name, value)
             output.one(
                 args,

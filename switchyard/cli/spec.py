@@ -21,7 +21,7 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", choices=("convert",))
+    parser.add_argument("action", choices=("convert",))
     parser.add_argument("file", help="a batch script, or a YAML file; - reads standard input")
     parser.add_argument("--from", dest="kind", choices=KINDS, help="what it is; else its keys tell")
     parser.add_argument("--strict", action="store_true", help="exit with 2 if anything is dropped")

@@ -20,25 +20,27 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", nargs="?", choices=("list", "stop", "forget"), default="list", help="list if not told")
+    parser.add_argument(
+        "action", nargs="?", choices=("list", "stop", "forget"), default="list", help="list if not told"
+    )
     parser.add_argument("part", nargs="?", help="the part, as the list names it")
     parser.add_argument("--reason", default="", help="why; a stop needs one, for others will ask")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.deed == "list") == bool(args.part):
+    if (args.action == "list") == bool(args.part):
         print("error: stop and forget need the part, and the list takes none", file=sys.stderr)
         return exits.USAGE
-    if args.deed == "stop" and not args.reason.strip():
+    if args.action == "stop" and not args.reason.strip():
         print("error: a stop needs --reason; others will ask", file=sys.stderr)
         return exits.USAGE
     with connect(args) as client:
-        if args.deed == "list":
+        if args.action == "list":
             output.many(args, client.nodes.survivors(), COLUMNS, name=lambda row: row["part"])
             return exits.OK
-        told = client.nodes.end_survivor(args.part, args.deed, args.reason)
-        done = "is to end" if args.deed == "stop" else "is forgotten with its node's next report"
+        told = client.nodes.end_survivor(args.part, args.action, args.reason)
+        done = "is to end" if args.action == "stop" else "is forgotten with its node's next report"
         output.one(args, told, lambda: [clean.line(f"part {args.part} {done}")], name=args.part)
     return exits.OK
 

@@ -24,7 +24,7 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("deed", choices=("list", "create", "revoke"))
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "create", "revoke"))
     parser.add_argument("name", nargs="?", default="", help="what you know it by; for revoke also its id")
     parser.add_argument(
         "--scope",
@@ -37,17 +37,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if (args.deed == "list") == bool(args.name):
-        said = "list takes no name" if args.name else f"say which one: yard token {args.deed} NAME"
+    if (args.action == "list") == bool(args.name):
+        said = "list takes no name" if args.name else f"say which one: yard token {args.action} NAME"
         print(f"error: {said} (usage)", file=sys.stderr)
         return exits.USAGE
-    if args.deed != "create" and (args.scope or args.days is not None):
+    if args.action != "create" and (args.scope or args.days is not None):
         print("error: --scope and --days are for create (usage)", file=sys.stderr)
         return exits.USAGE
     with connect(args) as client:
-        if args.deed == "list":
+        if args.action == "list":
             output.many(args, client.tokens.list(), COLUMNS, name=lambda one: one["name"])
-        elif args.deed == "create":
+        elif args.action == "create":
             made = client.tokens.create(args.name, scopes=args.scope or (), days=args.days)
             until = units.clock(made["expires_at"])
             print(f"token {clean.line(made['name'])} is valid until {until}; shown once:", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -114,3 +115,19 @@ def counts(states: Mapping[str, int]) -> str:
     """Return the elements of an array by state: ``2 RUNNING, 14 PENDING``."""
     order = ("RUNNING", "STARTING", "STOPPING", "SUSPENDED", "PENDING", "HELD", "FAILED", "CANCELLED", "COMPLETED")
     return ", ".join(f"{states[state]} {state}" for state in order if states.get(state)) or "no elements"
+
+
+def amount(text: str) -> float | str:
+    """Parse a number of an option; ``none`` is unlimited."""
+    if text == "none":
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; write it like 8, or none") from None
+    return int(number) if number.is_integer() else number
+
+
+def amount_of(value: object) -> str:
+    """Return a number for people; no number is unlimited."""
+    return "unlimited" if value is None else f"{float(str(value)):g}"

@@ -37,6 +37,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "devices": "list devices with their load",
         "top": "watch devices live",
         "topology": "draw which devices and nodes stand near each other",
+        "pool": "list pools, and show one",
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",
         "fuse": "tell whether most nodes fell silent together, and release what that holds",
@@ -52,6 +53,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Projects": {
         "project": "list, add and change projects and their members",
         "quota": "list, set and delete quotas of projects",
+        "limit": "list, set and unset limits of users",
         "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",
     },

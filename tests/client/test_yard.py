@@ -787,6 +787,47 @@ def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said
     assert yard("quota", "delete", "vision", "cpu")[0] == 1
 
 
+def test_a_limit_is_set_where_it_is_and_added_where_it_is_not(yard, server, said):
+    row = {
+        "number": 3, "user": "ann", "project": None, "pool": "default", "running": 4, "waiting": None, "devices": 2.0,
+        "whose": "ann", "running_now": 1, "waiting_now": 0, "devices_now": 0.5,
+    }  # fmt: skip
+    server.on("GET", "/limits", said(200, {"results": [row]}))
+    server.on("PATCH", "/limits/3", said(200, {"user": "ann", "project": None, "pool": "default", "running": 6,
+                                               "waiting": None, "devices": 2.0}))  # fmt: skip
+    server.on("POST", "/limits", said(201, {**row, "number": 4, "user": None}))
+    server.on("DELETE", "/limits/3", said(204))
+    assert yard("limit")[1].splitlines()[1].split("\t")[:7] == [
+        "3", "ann", "-", "default", "1 of 4", "0 of unlimited", "0.5 of 2",
+    ]  # fmt: skip
+    ann = ("--user", "ann", "--pool", "default")
+    assert yard("limit", "set", *ann, "--running", "6", "--waiting", "none")[1].startswith("limit 3: user ann")
+    assert server.to("PATCH", "/limits/3")[0].json == {"running": 6, "waiting": None}
+    assert yard("limit", "set", "--devices", "1.5")[0] == 0
+    assert server.to("POST", "/limits")[0].json == {"user": None, "project": None, "pool": None, "devices": 1.5}
+    assert yard("limit", "unset", *ann)[:2] == (0, "limit 3 is unset\n")
+    assert yard("limit", "unset", "--user", "bob")[0] == 1
+    assert yard("limit", "set", "--user", "ann")[0] == 2
+
+
+def test_without_an_action_they_list_and_one_is_shown_by_its_name(yard, server, said):
+    pool = {
+        "name": "default", "decides": "hybrid", "nodes": 2, "default_limit_s": 3600, "max_limit_s": 86400,
+        "usable": True, "stopped_by": "",
+    }  # fmt: skip
+    project = {
+        "name": "vision", "weight": 2.0, "description": "images", "role": "lead", "lost_device_s": 60.0,
+        "members": [{"user": "ann", "role": "lead"}],
+    }  # fmt: skip
+    for path, row in (("/quotas", None), ("/tokens", None), ("/pools", pool), ("/projects", project)):
+        server.on("GET", path, said(200, {"results": [row] if row else [], "next": None, "previous": None}))
+    for verb in ("quota", "token", "pool", "project"):
+        assert yard(verb)[0] == 0, verb
+    assert yard("project", "show", "vision")[1].startswith("project vision: images\n  weight   2\n")
+    assert yard("pool", "show", "default")[1].startswith("pool default\n  profile        hybrid\n")
+    assert (yard("project", "show", "nobody")[0], yard("pool", "show", "nowhere")[0]) == (1, 1)
+
+
 def test_people_get_roles_in_projects(yard, server, said):
     server.on("PUT", "/projects/vision/members/ann", said(201, {"user": "ann", "role": "member"}))
     server.on("DELETE", "/projects/vision/members/ann", said(204))

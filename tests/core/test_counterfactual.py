@@ -13,7 +13,18 @@ from scheduler.core.explain.counterfactual import SENTENCES, CounterfactualChang
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import CATALOGUE, sentence
-from scheduler.core.model.types import Alternative, Maintenance, Node, Pool, Project, Quota, Reason, Snapshot, Stage
+from scheduler.core.model.types import (
+    Alternative,
+    Limit,
+    Maintenance,
+    Node,
+    Pool,
+    Project,
+    Quota,
+    Reason,
+    Snapshot,
+    Stage,
+)
 from scheduler.core.planning import engine
 from scheduler.profiles import PROFILES, load, named
 from tests.core.worlds import NOW, STEADY, alternative, begun, node, primary, running, stage, starts, think, waits
@@ -143,6 +154,12 @@ CASES = (
     Case(
         "UserLimit",
         lambda: world(stage(1, user="bob"), pools=(Pool("default", user_limit=1),), **GOING),
+    ),
+    Case("UserStages", lambda: world(stage(1, user="bob"), limits=(Limit(1, running=1),), **GOING)),
+    Case(
+        "UserDevices",
+        lambda: world(stage(1, gpus=2, user="bob"), limits=(Limit(1, devices_milli=2000),), **GOING),
+        "devices",
     ),
     Case("PoolStopped", lambda: world(stage(1), pools=(Pool("default", stopped_by="root"),)), "start-pool"),
     Case(

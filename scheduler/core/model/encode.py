@@ -55,6 +55,7 @@ def _sorted(world: Snapshot) -> Snapshot:
         running=tuple(sorted(world.running, key=lambda one: one.id)),
         projects=tuple(sorted(world.projects, key=lambda one: one.id)),
         quotas=tuple(sorted(world.quotas, key=lambda one: (one.cohort, one.project, one.kind))),
+        limits=tuple(sorted(world.limits, key=lambda one: one.number)),
         pools=tuple(sorted(world.pools, key=lambda one: one.name)),
         maintenance=tuple(sorted(world.maintenance, key=lambda one: one.id)),
     )

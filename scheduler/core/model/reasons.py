@@ -48,6 +48,12 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
         "QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"
     ),
     ReasonEntry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
+    ReasonEntry("UserStages", "{user} runs {running} of the {limit} stages that limit {number} allows", "nobody"),
+    ReasonEntry(
+        "UserDevices",
+        "{user} holds {held} of the {limit} devices that limit {number} allows; asks {asked}",
+        "user or admin",
+    ),
     ReasonEntry("PoolStopped", "pool {pool} is stopped by {who}", "admin"),
     ReasonEntry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
     ReasonEntry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),

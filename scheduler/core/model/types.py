@@ -347,6 +347,26 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """How much one user may run at once, in a ``pool`` and a ``project``; empty stands for any of them.
+
+    ``user`` is whom it limits; empty stands for every user, each for themselves. ``running`` counts stages,
+    ``devices_milli`` thousandths of devices other than CPUs; ``None`` is unlimited. ``number`` names the limit.
+    """
+
+    number: int
+    pool: str = ""
+    project: str = ""
+    user: str = ""
+    running: int | None = None
+    devices_milli: int | None = None
+
+    def covers(self, stage: Stage | Running) -> bool:
+        """Whether the stage counts against this limit."""
+        return self.pool in ("", stage.pool) and self.project in ("", stage.project) and self.user in ("", stage.user)
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A tenant. ``used_device_s`` is its decayed use, for fair share against ``weight``."""
 
@@ -422,6 +442,7 @@ class Snapshot:
     running: tuple[Running, ...] = ()
     projects: tuple[Project, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    limits: tuple[Limit, ...] = ()
     pools: tuple[Pool, ...] = (Pool("default"),)
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     maintenance: tuple[Maintenance, ...] = ()

@@ -136,11 +136,9 @@ def _without(view: View, stage: Stage, held: tuple[Grant, ...]) -> Iterator[None
     starts, running, counted = view.starts, view.running.pop(stage.id, None), view.held.copy()
     view.starts = {name: option for name, option in starts.items() if name != stage.id}
     view.held.count(stage.project, held, view.ledger.devices, -1)
-    view.run_by[stage.pool, stage.user] -= running is not None
     try:
         yield
     finally:
-        view.run_by[stage.pool, stage.user] += running is not None
         view.starts, view.held = starts, counted
         if running is not None:
             view.running[stage.id] = running

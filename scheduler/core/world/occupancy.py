@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from scheduler.core.model.profile import Profile
@@ -26,15 +26,15 @@ class Occupancy(Forecast):
         self._told_to_stop: set[str] = set()
         # How many of each priority could be stopped.
         self._preemptible: dict[int, int] = {}
-        # How many stages a user runs, by pool and user.
-        self.run_by: Counter[tuple[str, str]] = Counter()
+        # The ids of the running stages of each user.
+        self.run_by: defaultdict[str, set[str]] = defaultdict(set)
         # Whose end moves with the clock, and the ends of the others as a heap.
         self._drifting: set[str] = set()
         self._ends: list[tuple[float, str]] = []
 
-    def runs_of(self, user: str, pool: str) -> int:
-        """Return how many stages of a user hold devices in a pool."""
-        return self.run_by[pool, user]
+    def runs_of(self, user: str) -> set[str]:
+        """Return the ids of the running stages of a user."""
+        return self.run_by[user]
 
     @property
     def least_priority(self) -> int:
@@ -99,7 +99,7 @@ class Occupancy(Forecast):
 
     def _note(self, stage: Running) -> None:
         """Count a running stage in its group."""
-        self.run_by[stage.pool, stage.user] += 1
+        self.run_by[stage.user].add(stage.id)
         if stage.preemptible:
             self._preemptible[stage.priority] = self._preemptible.get(stage.priority, 0) + 1
         if stage.evicted_for is not None:
@@ -143,7 +143,7 @@ class Occupancy(Forecast):
         self.victim_index.leave(stage.id)
         self.commitments.forget(stage.id)
         self._count(stage.project, grants, -1)
-        self.run_by[stage.pool, stage.user] -= 1
+        self.run_by[stage.user].discard(stage.id)
         if stage.preemptible:
             self._preemptible[stage.priority] -= 1
         self._told_to_stop.discard(stage.id)

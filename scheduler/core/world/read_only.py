@@ -78,8 +78,8 @@ class ReadOnlyWorld(Protocol):
     # -- stages -----------------------------------------------------------------------------------------------------
     @property
     def running(self) -> Mapping[str, Running]: ...
-    def runs_of(self, user: str, pool: str) -> int:
-        """How many stages of a user hold devices in a pool."""
+    def runs_of(self, user: str) -> AbstractSet[str]:
+        """The ids of the running stages of a user."""
 
     @property
     def victim_index(self) -> VictimIndex:

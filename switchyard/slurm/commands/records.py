@@ -33,7 +33,8 @@ _REASONS: Final = {
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
     "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
-    "UserLimit": "AssocMaxJobsLimit", "PoolStopped": "PartitionDown", "NodesUnavailable": "ReqNodeNotAvail",
+    "UserLimit": "AssocMaxJobsLimit", "UserStages": "AssocMaxJobsLimit", "UserDevices": "AssocMaxGRESPerJob",
+    "PoolStopped": "PartitionDown", "NodesUnavailable": "ReqNodeNotAvail",
     "NoMatchingDevice": "BadConstraints", "ExceedsClusterMax": "PartitionConfig", "PoolRefused": "AccountNotAllowed",
     "MaintenanceWindow": "ReqNodeNotAvail",
 }  # fmt: skip
