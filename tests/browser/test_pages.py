@@ -585,7 +585,13 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
 ) -> None:
     page, _witness = open_page("/", theme=theme, width=width)
     found = []
-    for path in (*PAGES, f"/jobs/{site.number('moe-router')}", "/jobs?state=ended", "/nodes?view=table"):
+    others = (
+        f"/jobs/{site.number('moe-router')}",
+        f"/jobs/{site.number('clip-ft')}",
+        "/jobs?state=ended",
+        "/nodes?view=table",
+    )
+    for path in (*PAGES, *others):
         page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
         _drawn(page)
         for fault in Axe().run(page).response["violations"]:
