@@ -27,6 +27,7 @@ app.autodiscover_tasks(
         "controlplane.retention",
         "controlplane.notifications",
         "controlplane.observability",
+        "controlplane.schedules",
         "controlplane.usage",
         "controlplane.whatif",
     ]

@@ -180,3 +180,8 @@ def from_yaml(content: bytes) -> Any:
         raise (_at_line(error.problem_mark, problem) if error.problem_mark else Unreadable(problem)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Unreadable(_("this is no YAML that can be read: {reason}").format(reason=str(error)[:200])) from None
+
+
+def to_yaml(value: Any) -> str:
+    """Return a value as YAML, with keys in their order."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)

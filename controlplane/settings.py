@@ -181,6 +181,7 @@ INSTALLED_APPS = [
     "controlplane.notifications",
     "controlplane.observability",
     "controlplane.usage",
+    "controlplane.schedules",
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",
@@ -331,6 +332,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
         "maintenance.usage": 60.0,
+        "maintenance.schedules": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }

@@ -49,6 +49,7 @@ class Client:
         self.nodes = Nodes(self.wire)
         self.maintenance = Maintenance(self.wire)
         self.consolidation = Consolidation(self.wire)
+        self.schedules = Schedules(self.wire)
         self.secrets = Secrets(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
@@ -605,6 +606,42 @@ class Maintenance:
     def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class Schedules:
+    """Job files that are submitted again and again, at the times of a cron line."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the schedules that you may see, newest first."""
+        return pages(self._wire, "/schedules", {"limit": 500, "project": project, "name": name})
+
+    def get(self, schedule: int) -> dict[str, Any]:
+        """Return ``schedule`` with its ``job`` file, its next ``times`` and its newest ``runs``."""
+        return dict(self._wire.get(f"/schedules/{schedule}"))
+
+    def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
+        """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
+        ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
+        body = job.to_spec() if isinstance(job, Job) else dict(job)
+        if folder := body.pop("workdir", None):
+            body["bundle"] = upload(self._wire, pack(folder))
+        return dict(self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
+
+    def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change what ``patch`` names, such as ``{"paused": True}``."""
+        path = f"/schedules/{schedule}"
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def run(self, schedule: int) -> dict[str, Any]:
+        """Submit its job file now; return what became of it (``outcome``, ``job``)."""
+        return dict(self._wire.post(f"/schedules/{schedule}/run", {}))
+
+    def delete(self, schedule: int) -> None:
+        """Delete a schedule; the jobs that it has submitted stay."""
+        self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
 
 
 class Consolidation:

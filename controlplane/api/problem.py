@@ -34,6 +34,7 @@ from controlplane.queries.decisions import TooLarge
 from controlplane.queries.logs import LogGone, TooManySearches
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
+from controlplane.schedules.service import ScheduleRefused
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooManySimulations
 from controlplane.whatif.questions import NotAnswered
@@ -170,6 +171,8 @@ def refusal(error: Exception) -> RequestRefused:
         case SecretRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             return RequestRefused(error.status, error.code, str(error), errors=fields)
+        case ScheduleRefused():
+            return RequestRefused(error.status, error.code, str(error), errors=error.errors)
         case KeyUnavailable():
             return RequestRefused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():

@@ -32,6 +32,7 @@ from controlplane.api import (
     projects,
     quotas,
     retention,
+    schedules,
     schemas,
     simulations,
     survivors,
@@ -92,6 +93,7 @@ router.register("profiles", profiles.ProfileViewSet, "profiles")
 router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("retention", retention.RetentionViewSet, "retention")
+router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")

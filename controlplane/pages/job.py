@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import yaml
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.permissions import may_end
+from controlplane.documents import to_yaml
 from controlplane.jobs import logs, masked
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
@@ -206,7 +206,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "events_next": cursor_of(events["next"]),
             "events_previous": cursor_of(events["previous"]),
             "all_of": all_of,
-            "spec": yaml.safe_dump(masked.shown(row.spec), sort_keys=False, allow_unicode=True),
+            "spec": to_yaml(masked.shown(row.spec)),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
             "is_active": any(stage["state"] in ACTIVE for stage in job["stages"]),

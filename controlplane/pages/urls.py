@@ -32,6 +32,7 @@ from controlplane.pages import (
     password_reset,
     profiles,
     queue,
+    schedules,
     secrets,
     sign_in,
     simulations,
@@ -68,6 +69,13 @@ urlpatterns = [
     path("docs/<path:name>", documentation.show, name="documentation-file"),
     path("profiles", profiles.show, name="profiles"),
     path("profiles/<slug:name>", profiles.one, name="profile"),
+    path("schedules", schedules.show, name="schedules"),
+    path("schedules/new", schedules.make, name="schedules-make"),
+    path("schedules/<int:number>", schedules.one, name="schedule"),
+    *(
+        path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
+        for verb in ("pause", "resume", "run", "delete")
+    ),
     path("secrets", secrets.show, name="secrets"),
     path("secrets/set", secrets.put, name="secrets-set"),
     path("secrets/delete", secrets.delete, name="secrets-delete"),

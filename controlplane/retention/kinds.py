@@ -24,6 +24,7 @@ from controlplane.accounts.service import KEY_LIFE
 from controlplane.jobs import logs
 from controlplane.jobs.models import Array, Bundle, Decision, Dependency, Job, Part, PartLog
 from controlplane.retention.models import Removal
+from controlplane.schedules.models import Schedule
 from controlplane.simulations.models import OPEN, Simulation
 from scheduler.core.model.lifecycle import FINAL
 
@@ -111,7 +112,8 @@ def _remove_events(ids: Sequence[Any]) -> None:
 
 def _bundles(project: Project | None) -> QuerySet[Any]:
     needed = Job.objects.filter(bundle=OuterRef("sha256")).exclude(state__in=sorted(FINAL))
-    unused = Bundle.objects.filter(~Exists(needed))
+    planned = Schedule.objects.filter(bundle=OuterRef("sha256"))
+    unused = Bundle.objects.filter(~Exists(needed), ~Exists(planned))
     return unused.annotate(age=F("used_at"), size=F("size_bytes")).order_by("used_at")
 
 

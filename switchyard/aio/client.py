@@ -40,6 +40,7 @@ class AsyncClient:
         self.nodes = AsyncNodes(self.wire)
         self.maintenance = AsyncMaintenance(self.wire)
         self.consolidation = AsyncConsolidation(self.wire)
+        self.schedules = AsyncSchedules(self.wire)
         self.secrets = AsyncSecrets(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncQuotas(self.wire)
@@ -585,6 +586,42 @@ class AsyncMaintenance:
     async def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class AsyncSchedules:
+    """Job files that are submitted again and again, at the times of a cron line."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield the schedules that you may see, newest first."""
+        return pages(self._wire, "/schedules", {"limit": 500, "project": project, "name": name})
+
+    async def get(self, schedule: int) -> dict[str, Any]:
+        """Return ``schedule`` with its ``job`` file, its next ``times`` and its newest ``runs``."""
+        return dict(await self._wire.get(f"/schedules/{schedule}"))
+
+    async def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
+        """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
+        ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
+        body = job.to_spec() if isinstance(job, Job) else dict(job)
+        if folder := body.pop("workdir", None):
+            body["bundle"] = await upload(self._wire, await asyncio.to_thread(pack, folder))
+        return dict(await self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
+
+    async def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change what ``patch`` names, such as ``{"paused": True}``."""
+        path = f"/schedules/{schedule}"
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def run(self, schedule: int) -> dict[str, Any]:
+        """Submit its job file now; return what became of it (``outcome``, ``job``)."""
+        return dict(await self._wire.post(f"/schedules/{schedule}/run", {}))
+
+    async def delete(self, schedule: int) -> None:
+        """Delete a schedule; the jobs that it has submitted stay."""
+        await self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
 
 
 class AsyncConsolidation:

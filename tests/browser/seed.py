@@ -30,6 +30,7 @@ from controlplane.jobs.curves import Curve
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, Part, Stage
 from controlplane.pools import profiles as own
 from controlplane.pools.models import Pool, ProfileVersion
+from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.scheduling import shadow
 from controlplane.scheduling.recorder import Noted, Recorder
 from controlplane.scheduling.store import LiveStore
@@ -460,7 +461,23 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     _simulated(yard)
     _own_profile(yard)
     _accounted(yard)
+    _scheduled(yard)
     return yard
+
+
+def _scheduled(yard: Yard) -> None:
+    """A schedule that has been followed for a week, and was refused and skipped once."""
+    project, user = Project.objects.get(name="vision"), User.objects.get(username="lin.wei")
+    row = Schedule.objects.create(
+        name="nightly-eval", project=project, user=user, job={"name": "eval", "run": "python eval.py"},
+        cron="30 2 * * *", zone="Europe/Berlin", next_at=yard.now + timedelta(hours=9),
+    )  # fmt: skip
+    for ago, outcome, detail in ((1, "skipped", "job #9 has not ended"), (2, "refused", "/pool: there is no pool x")):
+        at = yard.now - timedelta(days=ago)
+        ScheduleRun.objects.create(schedule=row, due_at=at, at=at, outcome=outcome, detail=detail)
+    for ago in range(3, 8):
+        at = yard.now - timedelta(days=ago)
+        ScheduleRun.objects.create(schedule=row, due_at=at, at=at, outcome="submitted", number=ago)
 
 
 def _accounted(yard: Yard) -> None:

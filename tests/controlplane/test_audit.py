@@ -29,6 +29,7 @@ from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceW
 from controlplane.jobs.models import Attempt, Job
 from controlplane.pools.models import Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
+from controlplane.schedules.models import Schedule
 from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
@@ -127,6 +128,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
 
     def quota() -> int:
         return Quota.objects.latest("id").pk
+
+    def schedule() -> int:
+        return Schedule.objects.latest("id").pk
 
     def token() -> HttpResponse:
         return owner.post("/tokens", {"name": "ci", "days": 1})
@@ -254,6 +258,19 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 "/api/v1/projects/default/retention", '{"days": {"logs": 7}}', content_type="application/json"
             ),
             "project.retention",
+        ),
+        ("POST", "schedules"): (
+            lambda: owner.post("/schedules", {"name": "nightly", "job": {"run": "x"}, "cron": "0 3 * * *"}),
+            "schedule.add",
+        ),
+        ("PATCH", "schedules/{number}"): (
+            lambda: owner.patch(f"/schedules/{schedule()}", {"paused": True}, **{"if-match": "*"}),
+            "schedule.change",
+        ),
+        ("POST", "schedules/{number}/run"): (lambda: owner.post(f"/schedules/{schedule()}/run"), "job.submit"),
+        ("DELETE", "schedules/{number}"): (
+            lambda: owner.client.delete(f"/api/v1/schedules/{schedule()}", headers={"if-match": "*"}),
+            "schedule.delete",
         ),
         ("POST", "simulations"): (simulate, "simulation.begin"),
         ("POST", "simulations/{number}/cancel"): (

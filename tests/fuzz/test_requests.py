@@ -62,6 +62,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "reason": "x", "node": "n1"},
     "/api/v1/simulations": {"trace": {"generate": {"jobs": 3}}, "world": {"nodes": "1x1"}},
     "/api/v1/consolidation": {},
+    "/api/v1/schedules": {"name": "nightly", "job": {"run": "true"}, "cron": "0 3 * * *"},
 }  # fmt: skip
 T = TypeVar("T")
 PEOPLE = ("anonymous", "viewer", "owner", "lead", "staff")

@@ -1,0 +1,117 @@
+"""Schedules over REST: who may see, make, change and run one, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.jobs.models import Job
+from controlplane.schedules.models import Schedule
+from tests.controlplane.people import Town
+
+PATH = "/schedules"
+NIGHTLY = {"name": "nightly", "job": {"run": "true"}, "cron": "30 2 * * *", "zone": "Europe/Berlin"}
+
+
+def made(town: Town, **changes: Any) -> int:
+    town.machine()
+    answer = town.owner.post(PATH, {**NIGHTLY, **changes})
+    assert answer.status_code == 201, answer.content
+    return int(answer.json()["schedule"]["id"])
+
+
+def test_one_is_made_read_paused_run_and_deleted(town: Town) -> None:
+    number = made(town)
+    told = town.viewer.read(f"{PATH}/{number}")
+    assert told["schedule"] == town.viewer.read(f"{PATH}?project=default")["results"][0]
+    assert (told["schedule"]["user"], told["schedule"]["paused"], told["runs"]) == ("owner", False, [])
+    assert len(told["times"]) == 5
+    assert told["times"][0] == told["schedule"]["next_at"]
+    etag = town.owner.get(f"{PATH}/{number}")["ETag"]
+    paused = town.owner.patch(f"{PATH}/{number}", {"paused": True}, **{"if-match": etag})
+    assert (paused.status_code, paused.json()["schedule"]["next_at"], paused.json()["times"]) == (200, None, [])
+    assert town.owner.patch(f"{PATH}/{number}", {"paused": False}, **{"if-match": etag}).status_code == 412
+    assert town.owner.patch(f"{PATH}/{number}", {"paused": False}).status_code == 428
+    ran = town.owner.post(f"{PATH}/{number}/run").json()
+    job = Job.objects.get(number=ran["job"])
+    assert (ran["outcome"], job.user.username, job.labels) == ("submitted", "owner", {"schedule": "nightly"})
+    assert town.owner.client.delete(f"/api/v1{PATH}/{number}").status_code == 428
+    gone = town.owner.client.delete(f"/api/v1{PATH}/{number}", headers={"if-match": "*"})
+    assert (gone.status_code, Schedule.objects.count(), Job.objects.count()) == (204, 0, 1)
+
+
+def test_leads_pause_it_but_only_its_owner_changes_what_is_submitted_as_them(town: Town) -> None:
+    path, any_ = f"{PATH}/{made(town)}", {"if-match": "*"}
+    assert town.stranger.get(path).status_code == 404
+    assert town.stranger.read(PATH)["results"] == []
+    for person, expected in ((town.viewer, 403), (town.stranger, 404)):
+        assert person.patch(path, {"paused": True}, **any_).status_code == expected
+        assert person.post(f"{path}/run").status_code == expected
+        assert person.client.delete(f"/api/v1{path}", headers=any_).status_code == expected
+    assert town.lead.patch(path, {"cron": "0 4 * * *"}, **any_).status_code == 200
+    refused = town.lead.patch(path, {"job": {"run": "curl evil"}}, **any_)
+    assert refused.status_code == 403
+    assert "owner" in refused.json()["detail"]
+    assert town.owner.patch(path, {"job": {"run": "date"}}, **any_).status_code == 200
+    assert Schedule.objects.get().job == {"run": "date"}
+    assert town.viewer.post(PATH, {**NIGHTLY, "name": "mine"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "pointer"),
+    [
+        ({"cron": "0 3 30 2 *"}, 422, "/cron"),  # there is no 30 February
+        ({"cron": "61 * * * *"}, 422, "/cron"),
+        ({"cron": "@reboot"}, 422, "/cron"),
+        ({"zone": "Mars/Olympus"}, 422, "/zone"),
+        ({"ends_at": "2020-01-01T00:00:00Z"}, 422, "/ends_at"),
+        ({"job": {"rum": "true"}}, 422, "/job/rum"),
+        ({"job": {"run": "true", "env": {"API_TOKEN": "hunter2"}}}, 422, "/job"),
+        ({"job": {"run": "true", "pool": "nowhere"}}, 422, "/job/pool"),
+        ({"overlap": "maybe"}, 400, "/overlap"),
+        ({"name": "a/b"}, 400, "/name"),
+        ({"cron": "0 3 * * " + "1" * 200}, 400, "/cron"),
+        ({"starts_at": "2100-01-01T00:00:00"}, 400, "/starts_at"),
+        ({"forever": True}, 400, "/forever"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_field(town: Town, changes: Any, status: int, pointer: str) -> None:
+    town.machine()
+    answer = town.owner.post(PATH, {**NIGHTLY, **changes})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (status, pointer)
+    assert Schedule.objects.count() == 0
+
+
+def test_a_name_is_used_once_in_a_project(town: Town) -> None:
+    made(town)
+    again = town.owner.post(PATH, NIGHTLY)
+    assert (again.status_code, again.json()["code"]) == (409, "exists")
+
+
+def test_the_page_makes_runs_pauses_and_deletes_one(town: Town) -> None:
+    town.machine()
+    browser = Client()
+    browser.force_login(town.owner.user)
+    asked = {"name": "nightly", "cron": "0 3 * * *", "zone": "UTC", "overlap": "skip", "catch_up": "last"}
+    wrong = browser.post("/schedules/new", {**asked, "file": "rum: true"})
+    assert (wrong.status_code, "/job/rum" in wrong.content.decode(), "nightly" in wrong.content.decode()) == (
+        422,
+        True,
+        True,
+    )
+    assert browser.post("/schedules/new", {**asked, "file": "run: echo hi"}).status_code == 302
+    path = f"/schedules/{Schedule.objects.get().pk}"
+    assert "echo hi" in browser.get(path).content.decode()
+    assert browser.post(f"{path}/run").status_code == 302
+    assert f"/jobs/{Job.objects.get().number}" in browser.get(path).content.decode()
+    browser.post(f"{path}/pause")
+    assert Schedule.objects.get().next_at is None
+    browser.post(f"{path}/resume")
+    assert Schedule.objects.get().next_at is not None
+    reader = Client()
+    reader.force_login(town.viewer.user)
+    assert (reader.get(path).status_code, reader.post(f"{path}/delete").status_code) == (200, 403)
+    assert browser.post(f"{path}/delete").status_code == 302
+    assert browser.get(path).status_code == 404
