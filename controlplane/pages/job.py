@@ -20,6 +20,7 @@ from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
+from controlplane.pages.failed import card
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
@@ -37,7 +38,7 @@ EVENTS = 100
 MOST_ATTEMPTS = 500
 MOST_POINTS = 500
 # How many are shown by default.
-FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_VALUES = 8, 12, 3, 8
+FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_FAILED, FEW_VALUES = 8, 12, 3, 3, 8
 
 
 def _row(request: HttpRequest, number: int) -> Job:
@@ -155,6 +156,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
         for stage in job["stages"]
         if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
     ]
+    failed = [stage for stage in job["stages"] if stage["state"] == "FAILED"]
     telling = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
@@ -172,7 +174,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "steps": _steps(job),
             "waiting": waiting[:FEW_WAITING],
             "waiting_more": waiting[FEW_WAITING:],
-            "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
+            "failed": [card(stage) for stage in failed[:FEW_FAILED]],
+            "failed_more": len(failed) - FEW_FAILED,
             "told": telling,
             "values": values[:FEW_VALUES],
             "values_more": len(values) - FEW_VALUES,

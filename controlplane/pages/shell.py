@@ -33,6 +33,7 @@ class NavigationPlace:
 
 PLACES = (
     NavigationPlace("overview", gettext_lazy("Overview"), "/", "o"),
+    NavigationPlace("queue", gettext_lazy("Queue"), "/queue", "q", on_phone=False),
     NavigationPlace("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
     NavigationPlace("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
     NavigationPlace("nodes", gettext_lazy("Nodes"), "/nodes", "n"),

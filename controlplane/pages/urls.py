@@ -31,6 +31,7 @@ from controlplane.pages import (
     overview,
     password_reset,
     profiles,
+    queue,
     schedules,
     secrets,
     sign_in,
@@ -44,6 +45,7 @@ from controlplane.pages import (
 urlpatterns = [
     path("", overview.show, name="overview"),
     path("overview/<slug:name>", overview.updates, name="overview-updates"),
+    path("queue", queue.show, name="queue"),
     path("jobs", jobs.show, name="jobs"),
     path("jobs/new", submit.show, name="submit"),
     path("jobs/<int:number>", job.show, name="job"),

@@ -598,7 +598,7 @@ def _history(yard: Yard) -> None:
         yard.finish(key, "COMPLETED")
     out_of_memory = _ended(ends.clause("MemoryOver", used_bytes=65 << 30, asked_bytes=64 << 30))
     yard.submit("clip-ft", "chen.yu", 15_000, _one("clip-ft", count=4, model="H100"))
-    yard.attempt(
+    killed = yard.attempt(
         "clip-ft",
         _only(yard, "clip-ft"),
         ["g03"],
@@ -609,6 +609,8 @@ def _history(yard: Yard) -> None:
         exit_code=137,
         detail=out_of_memory,
     )
+    yard.log(killed, "epoch 1\n")
+    yard.log(killed, "\x1b[33mUserWarning\x1b[0m: 64 data workers on 8 cores\nKilled\n", "err")
     yard.stage(
         "clip-ft",
         _only(yard, "clip-ft"),

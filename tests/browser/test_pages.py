@@ -20,9 +20,10 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
-    "/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions", "/decisions/2",
-    "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles", "/profiles/night-shift",
-    "/profiles/hybrid", "/usage", "/schedules", "/schedules/1",
+    "/", "/queue", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
+    "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
+    "/profiles/night-shift", "/profiles/hybrid", "/usage", "/schedules",
+    "/schedules/1",
 )  # fmt: skip
 
 
@@ -286,6 +287,24 @@ def test_a_paused_page_stands_still_and_says_so(open_page: Open) -> None:
     expect(page.locator("[data-live-pill]")).to_have_text("Paused")
     page.click("[data-live-pill]")
     expect(page.locator("[data-live-pill]")).to_have_text("Live", timeout=20_000)
+
+
+def test_chosen_jobs_of_the_queue_change_together_after_a_dry_run(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/queue")
+    number = site.number("asr-distill")
+    page.click(f"#open-{number} > summary")
+    expect(page.locator(f"#open-{number} .y-why")).to_be_visible()
+    for other in (number, site.number("speech-tts-ft")):
+        page.check(f"[data-choose][value='{other}']")
+    page.select_option("[data-bulk] select", "low")
+    expect(page.locator("#ask-bulk [data-effect]")).to_have_text("This would be done to 2 of 2 jobs.")
+    page.click("#ask-bulk [type=submit]")
+    expect(page.locator(f"#job-{number}")).to_contain_text("low", timeout=20_000)
+    assert page.locator("[data-choose]:checked").count() == 0
+    assert site.run("SELECT count(*) FROM jobs_job WHERE priority_class = 'low' AND state IN ('PENDING', 'HELD')") == [
+        (2,)
+    ]
+    assert witness.complaints() == []
 
 
 def test_markup_in_names_and_logs_stays_text(open_page: Open, site: Site) -> None:
@@ -567,7 +586,13 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
 ) -> None:
     page, _witness = open_page("/", theme=theme, width=width)
     found = []
-    for path in (*PAGES, f"/jobs/{site.number('moe-router')}", "/jobs?state=ended", "/nodes?view=table"):
+    others = (
+        f"/jobs/{site.number('moe-router')}",
+        f"/jobs/{site.number('clip-ft')}",
+        "/jobs?state=ended",
+        "/nodes?view=table",
+    )
+    for path in (*PAGES, *others):
         page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
         _drawn(page)
         for fault in Axe().run(page).response["violations"]:

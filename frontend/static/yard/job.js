@@ -2,6 +2,7 @@
 import { feed } from "./charts.js";
 import { watch } from "./live.js";
 import { Log } from "./log.js";
+import "./otherwise.js";
 import { onRefresh } from "./page.js";
 import { GIB, t } from "./text.js";
 
@@ -91,22 +92,6 @@ function reported() {
 }
 load();
 onRefresh(() => (Date.now() - loadedAt > AGAIN_MS ? load() : reported()));
-
-/** Each answer is a plan that the server makes: asked for once the page stands, and again while it is looked at. */
-const TRY_AGAIN = 30_000;
-const tried = new WeakMap();
-async function otherwise() {
-  for (const place of document.querySelectorAll("[data-otherwise]")) {
-    if (document.hidden || Date.now() - (tried.get(place) || 0) < TRY_AGAIN) continue;
-    tried.set(place, Date.now());
-    try {
-      const answer = await fetch(place.dataset.otherwise, { headers: { Accept: "text/html" } });
-      if (answer.ok) place.innerHTML = await answer.text();
-    } catch { /* the reasons above stand without it; it is asked again */ }
-  }
-}
-otherwise();
-onRefresh(otherwise);
 
 if (holder) watch(holder.dataset.topic, data => data && measured(data), { data: true });
 

@@ -240,7 +240,7 @@ document.addEventListener("keydown", event => {
   else if (key === "Enter") document.querySelector("tr.at a")?.click();
 });
 function step(by) {
-  const rows = [...document.querySelectorAll(".y-table tbody tr")].filter(row => row.querySelector("a"));
+  const rows = [...document.querySelectorAll(".y-table tbody tr:not(.more)")].filter(row => row.querySelector("a"));
   if (!rows.length) return;
   const at = rows.findIndex(row => row.classList.contains("at"));
   rows[at]?.classList.remove("at");

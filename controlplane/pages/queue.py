@@ -1,0 +1,60 @@
+"""The queue: waiting jobs in their order, why each waits, and what would let it start."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+
+from controlplane.pages.progress import WAITING, main_stage
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import job_rows, queue
+from controlplane.queries.priority_classes import priority_classes
+from controlplane.queries.reading import API, Representation, redacted
+
+PER_PAGE = 50
+# Of a job with more waiting stages its own page shows the others.
+MOST_STAGES = 3
+
+
+def _entry(job: dict[str, Any], ahead: int) -> dict[str, Any]:
+    """A job with its place in the queue of its pool, and the waiting stages whose reasons are shown."""
+    waiting = [stage for stage in job["stages"] if stage["state"] in WAITING]
+    told = [stage for stage in waiting if stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"]
+    return {
+        **job,
+        "place": ahead + 1 if job["state"] == "PENDING" else None,
+        "main": main_stage(job),
+        "first": next(iter(told or waiting), None),
+        "told": told[:MOST_STAGES],
+        "since": min((stage["eligible_at"] for stage in waiting if stage["eligible_at"]), default=job["submitted_at"]),
+    }
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    user, pool = reader(request), request.GET.get("pool", "")
+    counts = queue.by_pool(user)
+    shown = Paginator(queue.in_line(user, pool), PER_PAGE).get_page(request.GET.get("page"))
+    rows = list(shown)
+    jobs = redacted(user, job_rows.shown(rows))
+    watched = {"state": "waiting", **({"pool": pool} if pool else {})}
+    return page(
+        request,
+        "queue.html",
+        {
+            "jobs": [_entry(job, row.ahead) for job, row in zip(jobs, rows, strict=True)],
+            "shown": shown,
+            "pool": pool,
+            "pools": [(name, counts.get(name, 0)) for name in sorted({*counts, *([pool] if pool else [])})],
+            "total": sum(counts.values()),
+            "classes": [each.name for each in priority_classes()],
+        },
+        place="queue",
+        topics=[Representation(f"{API}/jobs?{urlencode(watched)}", "", None)],
+        every_s=5,
+        crumbs=[(title_of("queue"), "")],
+    )

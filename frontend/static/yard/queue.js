@@ -1,0 +1,72 @@
+// The queue: the chosen jobs change together, after a dry run told what would come of it.
+import "./otherwise.js";
+import { call, onRefresh, refresh, toast } from "./page.js";
+import { t } from "./text.js";
+
+const BULK = "/api/v1/jobs/bulk";
+const bar = document.querySelector("[data-bulk]"), all = bar.querySelector("[data-bulk-all]"), priority = bar.querySelector("select");
+const dialog = document.getElementById("ask-bulk"), form = dialog.querySelector("form"), yes = form.querySelector("[type=submit]");
+const said = form.querySelector("[data-said]"), effect = form.querySelector("[data-effect]"), refused = form.querySelector("[data-refused]");
+let asked = {};
+
+const boxes = () => [...document.querySelectorAll("[data-choose]")];
+function settle() {
+  const some = boxes(), chosen = some.filter(box => box.checked);
+  all.checked = some.length > 0 && chosen.length === some.length;
+  all.indeterminate = chosen.length > 0 && !all.checked;
+  for (const tool of bar.querySelectorAll("button, select")) tool.disabled = !chosen.length;
+}
+
+/** Opens the dialog with what a dry run says of this action on the chosen jobs. */
+async function ask(action, title, patch) {
+  const jobs = boxes().filter(box => box.checked).map(box => Number(box.value));
+  asked = { action, jobs, ...(patch && { patch }) };
+  form.querySelector("h2").textContent = title;
+  effect.textContent = t("Trying…");
+  said.textContent = "";
+  refused.replaceChildren();
+  yes.textContent = title;
+  yes.disabled = true;
+  dialog.showModal();
+  try {
+    const told = await call(BULK, { json: { ...asked, dry_run: true } });
+    effect.textContent = t("This would be done to {done} of {all} jobs.", { done: told.done, all: jobs.length });
+    refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
+    yes.disabled = !told.done;
+  } catch (error) {
+    effect.textContent = "";
+    said.textContent = error.message;
+  }
+}
+
+bar.addEventListener("click", event => {
+  const button = event.target.closest("[data-act]");
+  if (button) ask(button.dataset.act, button.textContent.trim());
+});
+priority.addEventListener("change", () => {
+  if (priority.value) ask("change", `${priority.options[0].textContent.replace("…", "")}: ${priority.value}`, { priority: priority.value });
+  priority.value = "";
+});
+all.addEventListener("change", () => {
+  for (const box of boxes()) box.checked = all.checked;
+  settle();
+});
+form.addEventListener("submit", async event => {
+  event.preventDefault();
+  yes.disabled = true;
+  try {
+    const told = await call(BULK, { json: { ...asked, reason: form.elements.reason.value } });
+    toast(t("Done to {done} of {all} jobs.", { done: told.done, all: asked.jobs.length }), told.done ? "" : "failed");
+    for (const box of boxes()) box.checked = false;
+    form.reset();
+    dialog.close();
+    refresh();
+  } catch (error) {
+    said.textContent = error.message;
+    yes.disabled = false;
+  }
+  settle();
+});
+document.addEventListener("change", event => event.target.matches("[data-choose]") && settle());
+onRefresh(settle);
+settle();
