@@ -33,6 +33,8 @@ REASONS = (
     _("asks {asked} {kind}; the hard limit of project {project} is {limit}"),
     _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
     _("{user} already runs {running} of {limit} stages"),
+    _("{user} runs {running} of the {limit} stages that limit {number} allows"),
+    _("{user} holds {held} of the {limit} devices that limit {number} allows; asks {asked}"),
     _("pool {pool} is stopped by {who}"),
     _("may run for {lasts} and would overlap the maintenance at {time}"),
     _("{nodes} matching nodes are down, draining or out of contact"),
