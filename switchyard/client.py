@@ -222,6 +222,10 @@ class Jobs:
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
+    def queue(self, *, pool: str | None = None, limit: int = 100) -> dict[str, Any]:
+        """Return the waiting jobs with their places, ``{"results": [{"place", "job"}], "total"}``; at most 500."""
+        return dict(self._wire.get("/queue", {"pool": pool, "limit": limit}))
+
     def arrays(
         self,
         *,

@@ -31,6 +31,7 @@ from controlplane.api import (
     priority_classes,
     profiles,
     projects,
+    queue,
     quotas,
     retention,
     schedules,
@@ -93,6 +94,7 @@ router.register("pools", pools.PoolViewSet, "pools")
 router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
 router.register("profiles", profiles.ProfileViewSet, "profiles")
 router.register("projects", projects.ProjectViewSet, "projects")
+router.register("queue", queue.QueueViewSet, "queue")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
@@ -11,6 +12,21 @@ from controlplane.accounts.models import User
 from controlplane.jobs import models as rows
 from controlplane.queries import job_rows, jobs
 from scheduler.core.model.lifecycle import WAITING, State
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    """A waiting job. ``place`` counts the pending jobs of its pool with a higher priority, or the same and an earlier
+    submission; it is null while the job is on hold. The pool's profile may start others first."""
+
+    place: int | None
+    job: job_rows.Job
+
+
+class QueueSlice(msgspec.Struct, frozen=True):
+    """A part of the queue, by pool and place. ``total`` is the number of waiting jobs that you may see."""
+
+    results: list[QueuedJob]
+    total: int
 
 
 def in_line(user: User, pool: str = "") -> QuerySet[Any]:
@@ -30,3 +46,14 @@ def by_pool(user: User) -> dict[str, int]:
     """The number of waiting jobs that this user may see, by the name of their pool."""
     waiting = jobs.visible(user).filter(state__in=WAITING).order_by("pool__name")
     return dict(waiting.values_list("pool__name").annotate(Count("id")))
+
+
+def read(user: User, pool: str, first: int, most: int) -> QueueSlice:
+    """The waiting jobs after the first ``first`` ones, at most ``most``."""
+    counts = by_pool(user)
+    chosen = list(in_line(user, pool)[first : first + most])
+    found = [
+        QueuedJob(row.ahead + 1 if row.state == State.PENDING else None, job)
+        for row, job in zip(chosen, job_rows.shown(chosen), strict=True)
+    ]
+    return QueueSlice(found, counts.get(pool, 0) if pool else sum(counts.values()))

@@ -203,6 +203,10 @@ class AsyncJobs:
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
+    async def queue(self, *, pool: str | None = None, limit: int = 100) -> dict[str, Any]:
+        """Return the waiting jobs with their places, ``{"results": [{"place", "job"}], "total"}``; at most 500."""
+        return dict(await self._wire.get("/queue", {"pool": pool, "limit": limit}))
+
     async def arrays(
         self,
         *,

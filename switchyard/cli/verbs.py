@@ -16,6 +16,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "run": "queue a job, show its output, exit with its code",
         "ps": "list jobs",
         "show": "tell all that is known about a job",
+        "queue": "list waiting jobs with their places, expected starts and reasons",
         "why": "tell why a job waits, or why it runs where it does",
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",

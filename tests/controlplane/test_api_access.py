@@ -34,7 +34,7 @@ READS = [
     "jobs/{number}/values", "jobs/{number}/receipt", "usage", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
     "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "limits",
-    "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
+    "priority-classes", "overview", "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
     "projects/default/retention",
     "arrays", "openapi.yaml", "docs", "schemas/job.json",

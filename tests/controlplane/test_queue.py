@@ -55,3 +55,19 @@ def test_a_place_counts_jobs_that_are_not_shown(town: Town) -> None:
     page = _page(town.stranger)
     assert _places(page) == [(json.loads(answer.content)["number"], "2")]
     assert f"#{hidden.number}" not in page
+
+
+def test_the_api_tells_the_same_places_a_part_at_a_time(town: Town) -> None:
+    town.machine()
+    low, held = town.job(priority="low"), town.job(priority="high", hold=True)
+    normal = town.job()
+    told = town.owner.read("/queue")
+    expected = [(None, held.number), (1, normal.number), (2, low.number)]
+    assert [(one["place"], one["job"]["number"]) for one in told["results"]] == expected
+    assert told["total"] == 3
+    second = town.owner.read("/queue?pool=default&first=1&limit=1")
+    assert [one["place"] for one in second["results"]] == [1]
+    assert town.owner.read("/queue?pool=elsewhere") == {"results": [], "total": 0}
+    assert town.stranger.read("/queue") == {"results": [], "total": 0}
+    for wrong in ("limit=501", "limit=0", "first=-1", "first=x", "offset=3"):
+        assert town.owner.get(f"/queue?{wrong}").status_code == 400, wrong
