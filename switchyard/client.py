@@ -423,6 +423,10 @@ class Jobs:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
         return dict(self._wire.get(self._path(job) + "/spec"))
 
+    def failures(self, job: Ref) -> Rows:
+        """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
+        return list(self._wire.get(self._path(job) + "/failures")["results"])
+
     def receipt(self, job: Ref) -> dict[str, Any]:
         """Return its device time by stage, its energy and cost, and one line of advice."""
         return dict(self._wire.get(self._path(job) + "/receipt"))

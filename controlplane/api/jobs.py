@@ -47,7 +47,7 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, job_rows, job_watch, jobs, receipts
+from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, receipts
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -477,6 +477,12 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """What the job held and used by stage, its energy and cost, and one line of advice that was checked against all
         measurements of the job."""
         return Response(receipts.receipt(self.get_object()))
+
+    @extend_schema(operation_id="jobs_failures", responses=failures.FailureList)
+    @action(detail=True)
+    def failures(self, request: Request, name: str) -> Response:
+        """Why its stages failed: the kind of failure, what usually helps, and the last lines of the output."""
+        return Response(failures.of_job(self.get_object()))
 
     @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
     @action(detail=True)

@@ -20,11 +20,10 @@ from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
-from controlplane.pages.failed import card
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.queries import arrays, jobs, receipts
+from controlplane.queries import arrays, failures, jobs, receipts
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries.cursor import Page, page_of
@@ -156,7 +155,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
         for stage in job["stages"]
         if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
     ]
-    failed = [stage for stage in job["stages"] if stage["state"] == "FAILED"]
+    by_name = {stage["name"]: stage for stage in job["stages"]}
     telling = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
@@ -174,8 +173,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "steps": _steps(job),
             "waiting": waiting[:FEW_WAITING],
             "waiting_more": waiting[FEW_WAITING:],
-            "failed": [card(stage) for stage in failed[:FEW_FAILED]],
-            "failed_more": len(failed) - FEW_FAILED,
+            "failed": [(by_name[one.stage], one) for one in failures.of_job(row, FEW_FAILED).results],
+            "failed_more": sum(stage["state"] == "FAILED" for stage in job["stages"]) - FEW_FAILED,
             "told": telling,
             "values": values[:FEW_VALUES],
             "values_more": len(values) - FEW_VALUES,

@@ -402,6 +402,10 @@ class AsyncJobs:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
         return dict(await self._wire.get(self._path(job) + "/spec"))
 
+    async def failures(self, job: Ref) -> Rows:
+        """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
+        return list((await self._wire.get(self._path(job) + "/failures"))["results"])
+
     async def receipt(self, job: Ref) -> dict[str, Any]:
         """Return its device time by stage, its energy and cost, and one line of advice."""
         return dict(await self._wire.get(self._path(job) + "/receipt"))

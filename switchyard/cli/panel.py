@@ -52,6 +52,18 @@ def waiting(found: Mapping[str, Any]) -> Iterator[str]:
         yield row("Looked at", f"{units.span(units.since(found['evaluated_at']))} ago")
 
 
+def failure(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about why a stage failed, with the end of its output."""
+    if not found:
+        return
+    where = f" (attempt {found['attempt']}, rank {found['rank']} on {found['node']})" if found.get("node") else ""
+    yield row("Failed", f"{found.get('title')}{where}")
+    if found.get("advice"):
+        yield row("Try", found["advice"])
+    for line in str(found.get("lines") or "").splitlines():
+        yield clean.line(f"    | {line}")
+
+
 def counterfactuals(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes with which the stage would start, verified by the server, smallest first."""
     for answer in found.get("answers") or []:

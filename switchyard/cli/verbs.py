@@ -17,7 +17,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "ps": "list jobs",
         "show": "tell all that is known about a job",
         "queue": "list waiting jobs with their places, expected starts and reasons",
-        "why": "tell why a job waits, or why it runs where it does",
+        "why": "tell why a job waits, why it runs where it does, or why it failed",
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
         "cp": "copy files into a running job, or out of it",

@@ -1,4 +1,4 @@
-"""``yard why``: shows why a job waits, or why it runs where it does."""
+"""``yard why``: shows why a job waits, why it runs where it does, or why it failed."""
 
 from __future__ import annotations
 
@@ -54,10 +54,20 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
     if not chosen:
         yield f"  no stage {clean.line(args.stage)}; it has {', '.join(clean.line(s.get('name')) for s in stages)}"
     tried = _tried(client, args) if any(stage.get("state") in ("PENDING", "HELD") for stage in chosen) else {}
+    failed = _failed(client, args) if any(stage.get("state") == "FAILED" for stage in chosen) else {}
     for stage in chosen:
         yield ""
         yield from panel.stage(stage)
+        yield from panel.failure(failed.get(str(stage.get("name")), {}))
         yield from panel.counterfactuals(tried.get(str(stage.get("name")), {}))
+
+
+def _failed(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the failures by stage; empty if the server does not support them."""
+    try:
+        return {str(one.get("stage")): one for one in client.jobs.failures(args.job)}
+    except ApiProblem:
+        return {}
 
 
 def _tried(client: Client, args: argparse.Namespace) -> dict[str, Any]:

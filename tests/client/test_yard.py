@@ -476,6 +476,24 @@ def test_a_reader_that_stops_reading_is_no_error(server, said, as_job):
 # -------------------------------------------------------------------------------------------- reasons, nodes, devices
 
 
+def test_why_tells_the_kind_of_a_failure_and_the_last_lines(yard, server, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(12, "FAILED")))
+    server.on("GET", "/jobs/12/why", said(200, {"number": 12, "state": "FAILED", "stages": []}))
+    failed = {
+        "stage": "main", "kind": "import", "title": "A module is missing", "advice": "Add it to the image.",
+        "cause": "EXIT_CODE", "exit_code": 1, "attempt": 2, "rank": 3, "node": "g07",
+        "lines": "Traceback\nModuleNotFoundError: \x1b[2J'flash_attn'",
+    }  # fmt: skip
+    server.on("GET", "/jobs/12/failures", said(200, {"results": [failed]}))
+    code, out, _ = yard("why", "12")
+    lines = [line.strip() for line in out.splitlines()]
+    assert code == 0
+    assert any("A module is missing (attempt 2, rank 3 on g07)" in line for line in lines)
+    assert any(line.endswith("Add it to the image.") for line in lines)
+    assert "| Traceback" in lines
+    assert "\x1b" not in out
+
+
 def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, said, as_job):
     waiting = as_job(12, "PENDING")
     reasons = [

@@ -31,7 +31,7 @@ READS = [
     "jobs/{number}/counterfactuals",
     "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
-    "jobs/{number}/values", "jobs/{number}/receipt", "usage", "nodes", "topology",
+    "jobs/{number}/values", "jobs/{number}/receipt", "jobs/{number}/failures", "usage", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
     "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "limits",
     "priority-classes", "overview", "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.failures import MOST_CHARACTERS, Failure, kind_of
-from controlplane.pages.failed import KINDS
+from controlplane.queries.failures import KINDS
 from tests.controlplane.people import Town, write_log
 from tests.record.yard import stage
 
@@ -56,3 +56,8 @@ def test_the_page_of_a_failed_job_begins_with_its_last_errors(town: Town) -> Non
     assert "A module or a library is missing" in page
     assert "ModuleNotFoundError: No module named &#x27;&lt;b&gt;x&lt;/b&gt;&#x27;" in page
     assert "\x1b" not in page
+    (told,) = town.viewer.read(f"/jobs/{job.number}/failures")["results"]
+    assert (told["kind"], told["exit_code"], told["attempt"], told["rank"], told["node"]) == ("import", 1, 1, 0, "n1")
+    assert told["lines"] == "ModuleNotFoundError: No module named '<b>x</b>'"
+    assert town.viewer.read(f"/jobs/{town.job().number}/failures") == {"results": []}
+    assert town.stranger.get(f"/jobs/{job.number}/failures").status_code == 404

@@ -1,4 +1,4 @@
-"""The card of a failed stage: the kind of its failure, what usually helps, and the last lines of its output."""
+"""Why stages failed: the kind of failure, what usually helps, and the last lines of the output."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from django.utils.translation import gettext_lazy
 
 from controlplane.jobs import logs
 from controlplane.jobs.failures import MOST_CHARACTERS, Failure, kind_of
 from controlplane.jobs.log_blocks import StorageSilent
-from controlplane.jobs.models import Part
+from controlplane.jobs.models import Job, Part, Stage
+from scheduler.core.model.lifecycle import State
 
 LINES: Final = 30
+MOST_STAGES: Final = 10
 
 KINDS: Final[Mapping[Failure, tuple[Any, Any]]] = {
     Failure.DEVICE_MEMORY: (
@@ -68,25 +71,57 @@ KINDS: Final[Mapping[Failure, tuple[Any, Any]]] = {
 }
 
 
-def card(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of a failed stage. ``lines`` is the end of its error output, or of all its output without one."""
+class StageFailure(msgspec.Struct, frozen=True):
+    """Why a stage failed. ``kind`` is judged by the recorded cause and the end of the output, ``advice`` is what
+    usually helps. ``attempt``, ``rank`` and ``node`` tell where it failed first, if it has run; ``lines`` are the last
+    thirty of the error output there, or of all output without one."""
+
+    stage: str
+    kind: str
+    title: str
+    advice: str
+    cause: str
+    exit_code: int | None
+    attempt: int | None
+    rank: int | None
+    node: str
+    lines: str
+
+
+class FailureList(msgspec.Struct, frozen=True):
+    """The failed stages of a job, at most the first ten, in their order."""
+
+    results: list[StageFailure]
+
+
+def of_job(job: Job, most: int = MOST_STAGES) -> FailureList:
+    """Why the stages of this job failed."""
+    failed = Stage.objects.filter(job=job, state=State.FAILED).order_by("index")
+    return FailureList([_of_stage(stage) for stage in failed[:most]])
+
+
+def _of_stage(stage: Stage) -> StageFailure:
     part = _failed_part(stage)
     output = _output(part) if part else ""
-    title, advice = KINDS[kind_of(stage["cause"], output)]
-    return {
-        **stage,
-        "title": title,
-        "advice": advice,
-        "lines": "\n".join(output.splitlines()[-LINES:]),
-        "where": part.node.name if part else "",
-        "rank": part.rank if part else 0,
-        "at": part.attempt.number if part else 0,
-    }
+    kind = kind_of(stage.cause, output)
+    title, advice = KINDS[kind]
+    return StageFailure(
+        stage=stage.name,
+        kind=kind.value,
+        title=str(title),
+        advice=str(advice),
+        cause=stage.cause,
+        exit_code=stage.exit_code,
+        attempt=part.attempt.number if part else None,
+        rank=part.rank if part else None,
+        node=part.node.name if part else "",
+        lines="\n".join(output.splitlines()[-LINES:]),
+    )
 
 
-def _failed_part(stage: Mapping[str, Any]) -> Part | None:
+def _failed_part(stage: Stage) -> Part | None:
     """The part of the newest attempt that failed first, or its first rank."""
-    found = Part.objects.filter(attempt__stage=stage["id"]).select_related("node", "attempt")
+    found = Part.objects.filter(attempt__stage=stage).select_related("node", "attempt")
     newest = found.order_by("-attempt__number").first()
     if newest is None:
         return None
