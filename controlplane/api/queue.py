@@ -19,7 +19,7 @@ class QueueQuerySerializer(StrictSerializer):
         default="", allow_blank=True, max_length=63, help_text="Name of a pool; all by default."
     )
     first = serializers.IntegerField(
-        default=0, min_value=0, max_value=1_000_000, help_text="How many to leave out at the front."
+        default=0, min_value=0, max_value=100_000, help_text="How many to leave out at the front."
     )
     limit = serializers.IntegerField(default=100, min_value=1, max_value=500, help_text="At most so many, up to 500.")
 

@@ -20,13 +20,13 @@ PER_PAGE = 50
 MOST_STAGES = 3
 
 
-def _entry(job: dict[str, Any], ahead: int) -> dict[str, Any]:
+def _entry(job: dict[str, Any], place: int | None) -> dict[str, Any]:
     """A job with its place in the queue of its pool, and the waiting stages whose reasons are shown."""
     waiting = [stage for stage in job["stages"] if stage["state"] in WAITING]
     told = [stage for stage in waiting if stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"]
     return {
         **job,
-        "place": ahead + 1 if job["state"] == "PENDING" else None,
+        "place": place,
         "main": main_stage(job),
         "first": next(iter(told or waiting), None),
         "told": told[:MOST_STAGES],
@@ -40,13 +40,13 @@ def show(request: HttpRequest) -> HttpResponse:
     counts = queue.by_pool(user)
     shown = Paginator(queue.in_line(user, pool), PER_PAGE).get_page(request.GET.get("page"))
     rows = list(shown)
-    jobs = redacted(user, job_rows.shown(rows))
+    jobs, places = redacted(user, job_rows.shown(rows)), queue.places(rows)
     watched = {"state": "waiting", **({"pool": pool} if pool else {})}
     return page(
         request,
         "queue.html",
         {
-            "jobs": [_entry(job, row.ahead) for job, row in zip(jobs, rows, strict=True)],
+            "jobs": [_entry(job, places.get(row.id)) for job, row in zip(jobs, rows, strict=True)],
             "shown": shown,
             "pool": pool,
             "pools": [(name, counts.get(name, 0)) for name in sorted({*counts, *([pool] if pool else [])})],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
 
 import msgspec
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db import connection
+from django.db.models import Count, QuerySet
 
 from controlplane.accounts.models import User
 from controlplane.jobs import models as rows
 from controlplane.queries import job_rows, jobs
-from scheduler.core.model.lifecycle import WAITING, State
+from scheduler.core.model.lifecycle import WAITING
 
 
 class QueuedJob(msgspec.Struct, frozen=True):
@@ -29,17 +31,28 @@ class QueueSlice(msgspec.Struct, frozen=True):
     total: int
 
 
-def in_line(user: User, pool: str = "") -> QuerySet[Any]:
-    """The waiting jobs that this user may see, by pool, of higher priority first and then of lower number.
+_PLACES: Final = """
+SELECT id, place FROM (
+    SELECT id, row_number() OVER (PARTITION BY pool_id ORDER BY priority DESC, number) AS place
+    FROM jobs_job WHERE state = 'PENDING' AND pool_id = ANY(%s)) ranked
+WHERE id = ANY(%s)
+"""
 
-    ``ahead`` counts the pending jobs of the same pool that come before, also those that the user may not see.
-    """
-    before = Q(priority__gt=OuterRef("priority")) | Q(priority=OuterRef("priority"), number__lt=OuterRef("number"))
-    others = rows.Job.objects.filter(before, state=State.PENDING, pool=OuterRef("pool"))
-    ahead = others.order_by().values("pool").annotate(count=Count("id")).values("count")
+
+def in_line(user: User, pool: str = "") -> QuerySet[Any]:
+    """The waiting jobs that this user may see, by pool, of higher priority first and then of lower number."""
     waiting = job_rows.whole(jobs.visible(user)).filter(state__in=WAITING)
     chosen = waiting.filter(pool__name=pool) if pool else waiting
-    return chosen.annotate(ahead=Coalesce(Subquery(ahead), 0)).order_by("pool__name", "-priority", "number")
+    return chosen.order_by("pool__name", "-priority", "number")
+
+
+def places(chosen: Sequence[rows.Job]) -> dict[UUID, int]:
+    """The places of these jobs by id, counted among all pending jobs of their pools, also those that the user may not
+    see; without those that are on hold. One pass over the queue, however many jobs are asked for."""
+    pools, ids = list({job.pool_id for job in chosen}), [job.id for job in chosen]
+    with connection.cursor() as cursor:
+        cursor.execute(_PLACES, [pools, ids])
+        return dict(cursor.fetchall())
 
 
 def by_pool(user: User) -> dict[str, int]:
@@ -52,8 +65,6 @@ def read(user: User, pool: str, first: int, most: int) -> QueueSlice:
     """The waiting jobs after the first ``first`` ones, at most ``most``."""
     counts = by_pool(user)
     chosen = list(in_line(user, pool)[first : first + most])
-    found = [
-        QueuedJob(row.ahead + 1 if row.state == State.PENDING else None, job)
-        for row, job in zip(chosen, job_rows.shown(chosen), strict=True)
-    ]
+    place = places(chosen)
+    found = [QueuedJob(place.get(job.id), job) for job in job_rows.shown(chosen)]
     return QueueSlice(found, counts.get(pool, 0) if pool else sum(counts.values()))
