@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import override
@@ -94,7 +95,9 @@ def run_now(row: Schedule, now: datetime) -> ScheduleRun:
     """Submit a schedule now, beside its times, whether its job before has ended or not."""
     with transaction.atomic():
         locked = Schedule.objects.select_for_update().select_related("user", "project").get(pk=row.pk)
-        return _submitted(locked, now, now)
+        done = _submitted(locked, now, now)
+        locked.save()
+    return done
 
 
 def submit_due(now: datetime) -> int:
@@ -121,6 +124,7 @@ def _follow(row: Schedule, now: datetime) -> int:
         come = cron.newest(row.cron, row.zone, row.next_at, min(now, row.ends_at or now), MOST_CAUGHT_UP)
     except cron.CronFault as fault:
         _give_up(row, str(fault))
+        row.save()
         return 0
     missed = [at for at in come if at < now - LATE]
     caught = {"none": 0, "last": 1 if come == missed else 0, "all": MOST_CAUGHT_UP}[row.catch_up]
@@ -160,17 +164,18 @@ def _running(row: Schedule) -> list[Job]:
 
 
 def _submitted(row: Schedule, due_at: datetime, now: datetime) -> ScheduleRun:
-    """Submit the job file of a schedule, and note what became of it."""
+    """Submit the job file of a schedule, and note what became of it; its row is saved by the caller."""
     try:
         with transaction.atomic(), override("en"):
             if not row.user.is_active:
                 raise ScheduleRefused("inactive", _("user {user} is deactivated").format(user=row.user.get_username()))
-            (made,) = service.submit_many([_labelled(row)], row.user, actor=_actor(row))
+            (made,) = service.submit_many([_file(row)], row.user, actor=_actor(row))
     except (jobfile.InvalidSpec, ScheduleRefused) as refused:
         said = "; ".join(f"{each.pointer}: {each.detail}" for each in getattr(refused, "errors", ())) or str(refused)
     except Exception as error:
         log.exception("schedule %s could not be submitted", row)
-        said = str(error) or type(error).__name__
+        # Its text may hold what only the server's log should: the log has it.
+        said = type(error).__name__
     else:
         row.fault, row.refusals = "", 0
         return _note(
@@ -179,13 +184,11 @@ def _submitted(row: Schedule, due_at: datetime, now: datetime) -> ScheduleRun:
     row.fault, row.refusals = said[:500], row.refusals + 1
     if row.refusals >= PATIENCE:
         _give_up(row, said)
-    row.save()
     return _note(row, due_at, now, ScheduleRun.RunOutcome.REFUSED, detail=said[:500])
 
 
 def _give_up(row: Schedule, said: str) -> None:
     row.is_paused, row.next_at, row.fault = True, None, said[:500]
-    row.save()
     audit.record("schedule.pause", row, reason=said[:200])
 
 
@@ -202,15 +205,22 @@ def _actor(row: Schedule) -> str:
     return f"schedule {row.name}"[:150]
 
 
-def _labelled(row: Schedule) -> dict[str, Any]:
+def _file(row: Schedule) -> dict[str, Any]:
+    """Return the job file as it is submitted: labelled, and in the project of the schedule if it names none."""
     labels = row.job.get("labels") or {}
     if isinstance(labels, Mapping):
         labels = {LABEL: row.name, **labels}
-    return {**row.job, "project": row.project.name, "labels": labels}
+    project = row.job.get("project") or (row.project.name if row.project_id else None)
+    return {**row.job, **({"project": project} if project else {}), "labels": labels}
 
 
 def _checked(row: Schedule, now: datetime) -> jobfile.Resolved:
     """Check all of a schedule as its owner's, and set its project, its bundle and its next time."""
+    try:
+        row.clean_fields(exclude={"project", "user", "job"})
+    except ValidationError as error:
+        field, (said, *_more) = next(iter(error.message_dict.items()))
+        raise ScheduleRefused("invalid", f"{field}: {said}", f"/{field}") from None
     try:
         cron.check(row.cron, row.zone)
     except cron.CronFault as fault:
@@ -220,7 +230,7 @@ def _checked(row: Schedule, now: datetime) -> jobfile.Resolved:
     if row.starts_at and row.ends_at and row.ends_at <= row.starts_at:
         raise ScheduleRefused("invalid", _("ends_at must be after starts_at"), "/ends_at")
     try:
-        (resolved,) = jobfile.resolve_all([row.job], row.user)
+        (resolved,) = jobfile.resolve_all([_file(row)], row.user)
         possible.check([resolved])
     except jobfile.InvalidSpec as refused:
         faults = [FieldError(f"/job{each.pointer}", each.detail, each.code) for each in refused.errors]

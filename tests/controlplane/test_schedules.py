@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job
 from controlplane.schedules.models import Schedule
 from tests.controlplane.people import Town
@@ -115,3 +116,30 @@ def test_the_page_makes_runs_pauses_and_deletes_one(town: Town) -> None:
     assert (reader.get(path).status_code, reader.post(f"{path}/delete").status_code) == (200, 403)
     assert browser.post(f"{path}/delete").status_code == 302
     assert browser.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"overlap": "maybe"}, {"catch_up": "x" * 50}, {"name": ""}, {"name": "a/b"}, {"name": "x" * 300},
+     {"cron": "1" * 300}, {"zone": "Z" * 300}, {"file": "- a list"}, {"file": "a: &b [*b]"}],
+)  # fmt: skip
+def test_the_form_refuses_what_no_browser_sends(town: Town, changes: dict[str, str]) -> None:
+    town.machine()
+    browser = Client()
+    browser.force_login(town.owner.user)
+    asked = {"name": "nightly", "cron": "0 3 * * *", "zone": "UTC", "overlap": "skip", "catch_up": "last"}
+    answer = browser.post("/schedules/new", {**asked, "file": "run: date", **changes})
+    assert (answer.status_code, Schedule.objects.count()) == (422, 0)
+    assert 'role="alert"' in answer.content.decode()
+
+
+def test_one_stays_in_its_project_and_a_run_that_is_accepted_clears_its_fault(town: Town) -> None:
+    number = made(town)
+    elsewhere = Project.objects.create(name="elsewhere")
+    Member.objects.create(project=elsewhere, user=town.owner.user, role="member")
+    User.objects.filter(pk=town.owner.user.pk).update(default_project=elsewhere)
+    path = f"{PATH}/{number}"
+    assert town.owner.patch(path, {"cron": "0 4 * * *"}, **{"if-match": "*"}).json()["schedule"]["project"] == "default"
+    Schedule.objects.update(fault="was refused", refusals=3)
+    assert town.owner.post(f"{path}/run").json()["outcome"] == "submitted"
+    assert (Job.objects.get().project.name, Schedule.objects.get().fault) == ("default", "")
