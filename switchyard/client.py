@@ -174,13 +174,7 @@ class Jobs:
         ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
         the same job returns the same job again, however often it is sent.
         """
-        body = self._body(spec)
-        folder = workdir if workdir is not None else body.get("workdir")
-        body.pop("workdir", None)
-        if folder is not None:
-            if body.get("bundle"):
-                raise SpecError("a job takes a workdir or a bundle, not both")
-            body["bundle"] = upload(self._wire, folder if isinstance(folder, Bundle) else pack(folder))
+        body = _sent(self._wire, self._body(spec), workdir)
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
 
     def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
@@ -634,15 +628,16 @@ class Schedules:
     def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
         """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
         ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
-        body = job.to_spec() if isinstance(job, Job) else dict(job)
-        if folder := body.pop("workdir", None):
-            body["bundle"] = upload(self._wire, pack(folder))
+        body = _sent(self._wire, job.to_spec() if isinstance(job, Job) else dict(job))
         return dict(self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
 
     def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
-        """Change what ``patch`` names, such as ``{"paused": True}``."""
+        """Change what ``patch`` names, such as ``{"paused": True}``; the ``workdir`` of a ``job`` is sent first."""
+        body = dict(patch)
+        if body.get("job"):
+            body["job"] = _sent(self._wire, dict(body["job"]))
         path = f"/schedules/{schedule}"
-        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return dict(self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json())
 
     def run(self, schedule: int) -> dict[str, Any]:
         """Submit its job file now; return what became of it (``outcome``, ``job``)."""
@@ -814,6 +809,17 @@ def reference(job: Ref) -> str:
     if not text:
         raise SpecError("a job is named by its number or its id")
     return text
+
+
+def _sent(wire: Wire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bundle | None = None) -> dict[str, Any]:
+    """Send ``workdir``, or the folder that a job file names so, and return the file with its bundle."""
+    named = body.pop("workdir", None)
+    folder = workdir if workdir is not None else named
+    if folder is not None:
+        if body.get("bundle"):
+            raise SpecError("a job takes a workdir or a bundle, not both")
+        body["bundle"] = upload(wire, folder if isinstance(folder, Bundle) else pack(folder))
+    return body
 
 
 def upload(wire: Wire, bundle: Bundle) -> str:

@@ -18,7 +18,7 @@ from rest_framework.request import Request
 
 from controlplane import changes
 from controlplane.accounts import audit
-from controlplane.api.mixins import unless_changed
+from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import StrictSerializer
 
@@ -96,9 +96,7 @@ def delete(request: Request, row: Model, serializer: type[EditSerializer]) -> No
 
 def _locked(request: Request, row: Model, serializer: type[EditSerializer]) -> Any:
     """Return the row, locked and as the client read it."""
-    if "If-Match" not in request.headers:
-        detail = _("send If-Match with the ETag of what you read, or * for whatever it is now")
-        raise RequestRefused(428, "precondition_required", detail)
+    require_if_match(request)
     locked = type(row)._default_manager.select_for_update(of=("self",)).filter(pk=row.pk).first()
     if locked is None:
         raise RequestRefused(412, "changed_meanwhile", _("somebody deleted this meanwhile"))

@@ -48,6 +48,13 @@ def unless_changed(request: Request, shown: Any) -> None:
         raise RequestRefused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
 
 
+def require_if_match(request: Request) -> None:
+    """Raise 428 unless the request says which version of the resource it changes."""
+    if "If-Match" not in request.headers:
+        detail = _("send If-Match with the ETag of what you read, or * for whatever it is now")
+        raise RequestRefused(428, "precondition_required", detail)
+
+
 class IdempotentCreateMixin(APIView):
     """Lets each POST with an ``Idempotency-Key`` take effect once, however often it is sent."""
 

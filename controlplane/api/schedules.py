@@ -18,7 +18,7 @@ from rest_framework.response import Response
 
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.editing import IF_MATCH
-from controlplane.api.mixins import unless_changed
+from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.permissions import owned
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
@@ -144,7 +144,5 @@ class ScheduleViewSet(ListModelMixin, ResourceViewSet):
         return row
 
     def _unchanged(self, request: Request, row: Schedule) -> None:
-        if "If-Match" not in request.headers:
-            detail = _("send If-Match with the ETag of what you read, or * for whatever it is now")
-            raise RequestRefused(428, "precondition_required", detail)
+        require_if_match(request)
         unless_changed(request, schedules.detail(row, self.user))

@@ -20,7 +20,7 @@ from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
-from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
+from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import arrays, failures, jobs, receipts
@@ -150,11 +150,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
     found, links = page_of(history.of_job(row), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
     events = redacted(user, Page(history.shown(found, user), **links))
-    waiting = [
-        stage
-        for stage in job["stages"]
-        if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
-    ]
+    waiting = explained(job)
     by_name = {stage["name"]: stage for stage in job["stages"]}
     telling = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None

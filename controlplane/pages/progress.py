@@ -30,6 +30,15 @@ def partitions(stage: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def explained(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The waiting stages with a reason of their own, and not only that an earlier stage has not ended."""
+    return [
+        stage
+        for stage in job["stages"]
+        if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
+    ]
+
+
 def doing(job: Mapping[str, Any]) -> dict[str, Any]:
     """``text`` for display, ``share`` of the work done or None, ``stage`` the stage concerned, or None."""
     stages = job.get("stages") or []

@@ -9,9 +9,9 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.pages.progress import WAITING, main_stage
+from controlplane.pages.progress import WAITING, explained, main_stage
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.queries import job_rows, queue
+from controlplane.queries import queue
 from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, redacted
 
@@ -23,7 +23,7 @@ MOST_STAGES = 3
 def _entry(job: dict[str, Any], place: int | None) -> dict[str, Any]:
     """A job with its place in the queue of its pool, and the waiting stages whose reasons are shown."""
     waiting = [stage for stage in job["stages"] if stage["state"] in WAITING]
-    told = [stage for stage in waiting if stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"]
+    told = explained(job)
     return {
         **job,
         "place": place,
@@ -38,15 +38,14 @@ def _entry(job: dict[str, Any], place: int | None) -> dict[str, Any]:
 def show(request: HttpRequest) -> HttpResponse:
     user, pool = reader(request), request.GET.get("pool", "")
     counts = queue.by_pool(user)
-    shown = Paginator(queue.in_line(user, pool), PER_PAGE).get_page(request.GET.get("page"))
-    rows = list(shown)
-    jobs, places = redacted(user, job_rows.shown(rows)), queue.places(rows)
+    shown = Paginator(range(queue.total(counts, pool)), PER_PAGE).get_page(request.GET.get("page"))
+    jobs = redacted(user, queue.queued(user, pool, (shown.number - 1) * PER_PAGE, PER_PAGE))
     watched = {"state": "waiting", **({"pool": pool} if pool else {})}
     return page(
         request,
         "queue.html",
         {
-            "jobs": [_entry(job, places.get(row.id)) for job, row in zip(jobs, rows, strict=True)],
+            "jobs": [_entry(one["job"], one["place"]) for one in jobs],
             "shown": shown,
             "pool": pool,
             "pools": [(name, counts.get(name, 0)) for name in sorted({*counts, *([pool] if pool else [])})],

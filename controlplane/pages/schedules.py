@@ -12,12 +12,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.accounts.permissions import may_end, submittable, visible_jobs
-from controlplane.documents import Unreadable, from_yaml, to_yaml
+from controlplane.accounts.permissions import may_end, submittable
+from controlplane.documents import Unreadable, to_yaml
 from controlplane.jobs import masked
-from controlplane.jobs.models import Job
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pages.shell import page, reader
+from controlplane.pages.submit import copied_job, job_file
 from controlplane.queries import schedules
 from controlplane.queries.refusals import Unseen
 from controlplane.schedules import service
@@ -57,12 +57,8 @@ def _list(request: HttpRequest, asked: dict[str, str], status: int = 200, **more
 
 def _file_of(request: HttpRequest) -> str:
     """The file of the job that ``?from=`` names, if it may be seen, or a small example."""
-    number = request.GET.get("from", "")
-    if number.isdecimal() and len(number) < 19:
-        row = Job.objects.filter(visible_jobs(reader(request)), number=int(number)).first()
-        if row is not None:
-            return to_yaml(masked.shown(row.spec))
-    return SAMPLE
+    row = copied_job(request)
+    return to_yaml(masked.shown(row.spec)) if row else SAMPLE
 
 
 @login_required
@@ -71,9 +67,7 @@ def make(request: HttpRequest) -> HttpResponse:
     """Makes a schedule, or shows the form again with what is wrong."""
     asked = {name: request.POST.get(name, "") for name in FIELDS}
     try:
-        spec = from_yaml(asked["file"].encode())
-        if not isinstance(spec, dict):
-            raise Unreadable(_("A job file is a mapping of keys to values."))
+        spec = job_file(asked["file"].encode())
         settings = {name: asked[name] for name in ("cron", "zone", "overlap", "catch_up")}
         row = service.make(reader(request), timezone.now(), name=asked["name"].strip(), job=spec, **settings)
     except InvalidSpec as refused:

@@ -33,12 +33,24 @@ def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]
     Values of secrets are not copied, not even for their owner: the last item lists the variables to enter again, and
     the API refuses a file with a masked one.
     """
+    row = copied_job(request)
+    return (masked.shown(row.spec), row.number, masked.names(row.spec)) if row else (SAMPLE, None, [])
+
+
+def copied_job(request: HttpRequest) -> Job | None:
+    """The job that ``?from=`` names, if it may be seen."""
     wanted = request.GET.get("from", "")
-    if re.fullmatch(r"[0-9]{1,18}", wanted):
-        row = Job.objects.filter(visible_jobs(request.user), number=int(wanted)).first()  # type: ignore[arg-type]
-        if row is not None:
-            return masked.shown(row.spec), row.number, masked.names(row.spec)
-    return SAMPLE, None, []
+    if not re.fullmatch(r"[0-9]{1,18}", wanted):
+        return None
+    return Job.objects.filter(visible_jobs(reader(request)), number=int(wanted)).first()
+
+
+def job_file(content: bytes) -> dict[str, Any]:
+    """A job file of this YAML; raises Unreadable."""
+    spec = from_yaml(content)
+    if not isinstance(spec, dict):
+        raise Unreadable(_("A job file is a mapping of keys to values."))
+    return spec
 
 
 @login_required
@@ -82,11 +94,9 @@ def parse(request: HttpRequest) -> JsonResponse:
     ``draft`` is a copy without secret values that a browser may store; null if there are none.
     """
     try:
-        spec = from_yaml(_content(request))
+        spec = job_file(_content(request))
     except Unreadable as error:
         return JsonResponse({"detail": str(error)}, status=400)
-    if not isinstance(spec, dict):
-        return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
     draft = masked.shown(spec)
     response = JsonResponse({"spec": spec, "draft": None if draft == spec else draft})
     response["Cache-Control"] = "no-store"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
 from django.db import connection
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 
 from controlplane.accounts.models import User
 from controlplane.jobs import models as rows
@@ -39,14 +39,7 @@ WHERE id = ANY(%s)
 """
 
 
-def in_line(user: User, pool: str = "") -> QuerySet[Any]:
-    """The waiting jobs that this user may see, by pool, of higher priority first and then of lower number."""
-    waiting = job_rows.whole(jobs.visible(user)).filter(state__in=WAITING)
-    chosen = waiting.filter(pool__name=pool) if pool else waiting
-    return chosen.order_by("pool__name", "-priority", "number")
-
-
-def places(chosen: Sequence[rows.Job]) -> dict[UUID, int]:
+def _places(chosen: Sequence[rows.Job]) -> dict[UUID, int]:
     """The places of these jobs by id, counted among all pending jobs of their pools, also those that the user may not
     see; without those that are on hold. One pass over the queue, however many jobs are asked for."""
     pools, ids = list({job.pool_id for job in chosen}), [job.id for job in chosen]
@@ -61,10 +54,21 @@ def by_pool(user: User) -> dict[str, int]:
     return dict(waiting.values_list("pool__name").annotate(Count("id")))
 
 
+def queued(user: User, pool: str, first: int, most: int) -> list[QueuedJob]:
+    """The waiting jobs that this user may see, by pool, of higher priority first and then of lower number: at most
+    ``most`` after the first ``first`` ones."""
+    waiting = job_rows.whole(jobs.visible(user)).filter(state__in=WAITING)
+    line = (waiting.filter(pool__name=pool) if pool else waiting).order_by("pool__name", "-priority", "number")
+    chosen = list(line[first : first + most])
+    places = _places(chosen)
+    return [QueuedJob(places.get(job.id), job) for job in job_rows.shown(chosen)]
+
+
+def total(counts: Mapping[str, int], pool: str) -> int:
+    """How many wait in this pool, or in all of them, of the numbers that :func:`by_pool` returns."""
+    return counts.get(pool, 0) if pool else sum(counts.values())
+
+
 def read(user: User, pool: str, first: int, most: int) -> QueueSlice:
-    """The waiting jobs after the first ``first`` ones, at most ``most``."""
-    counts = by_pool(user)
-    chosen = list(in_line(user, pool)[first : first + most])
-    place = places(chosen)
-    found = [QueuedJob(place.get(job.id), job) for job in job_rows.shown(chosen)]
-    return QueueSlice(found, counts.get(pool, 0) if pool else sum(counts.values()))
+    """A part of the queue, and how long it is."""
+    return QueueSlice(queued(user, pool, first, most), total(by_pool(user), pool))

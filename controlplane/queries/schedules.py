@@ -119,9 +119,8 @@ def detail(row: Row, user: User) -> ScheduleDetail:
 def _times(row: Row) -> list[datetime]:
     if row.next_at is None:
         return []
-    after = max(timezone.now(), row.starts_at) if row.starts_at else timezone.now()
-    found = [row.next_at, *(at for at in islice(cron.times(row.cron, row.zone, after), NEXT + 1) if at > row.next_at)]
-    return [at for at in found if row.ends_at is None or at <= row.ends_at][:NEXT]
+    following = cron.times(row.cron, row.zone, max(row.next_at, timezone.now()))
+    return [at for at in (row.next_at, *islice(following, NEXT - 1)) if row.ends_at is None or at <= row.ends_at]
 
 
 def run(row: RunRow) -> ScheduleRun:

@@ -153,15 +153,7 @@ class AsyncJobs:
         ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
         the same job returns the same job again, however often it is sent.
         """
-        body = self._body(spec)
-        folder = workdir if workdir is not None else body.get("workdir")
-        body.pop("workdir", None)
-        if folder is not None:
-            if body.get("bundle"):
-                raise SpecError("a job takes a workdir or a bundle, not both")
-            body["bundle"] = await upload(
-                self._wire, folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
-            )
+        body = await _sent(self._wire, self._body(spec), workdir)
         return AsyncJobRecord(self, await self._wire.post("/jobs", body, key=idempotency_key))
 
     async def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
@@ -614,15 +606,16 @@ class AsyncSchedules:
     async def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
         """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
         ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
-        body = job.to_spec() if isinstance(job, Job) else dict(job)
-        if folder := body.pop("workdir", None):
-            body["bundle"] = await upload(self._wire, await asyncio.to_thread(pack, folder))
+        body = await _sent(self._wire, job.to_spec() if isinstance(job, Job) else dict(job))
         return dict(await self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
 
     async def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
-        """Change what ``patch`` names, such as ``{"paused": True}``."""
+        """Change what ``patch`` names, such as ``{"paused": True}``; the ``workdir`` of a ``job`` is sent first."""
+        body = dict(patch)
+        if body.get("job"):
+            body["job"] = await _sent(self._wire, dict(body["job"]))
         path = f"/schedules/{schedule}"
-        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+        return dict((await self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match})).json())
 
     async def run(self, schedule: int) -> dict[str, Any]:
         """Submit its job file now; return what became of it (``outcome``, ``job``)."""
@@ -777,6 +770,21 @@ class AsyncTokens:
     async def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
         await self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
+async def _sent(
+    wire: AsyncWire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bundle | None = None
+) -> dict[str, Any]:
+    """Send ``workdir``, or the folder that a job file names so, and return the file with its bundle."""
+    named = body.pop("workdir", None)
+    folder = workdir if workdir is not None else named
+    if folder is not None:
+        if body.get("bundle"):
+            raise SpecError("a job takes a workdir or a bundle, not both")
+        body["bundle"] = await upload(
+            wire, folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
+        )
+    return body
 
 
 async def upload(wire: AsyncWire, bundle: Bundle) -> str:

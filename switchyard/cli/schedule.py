@@ -90,7 +90,7 @@ def _fault(args: argparse.Namespace) -> str:
 
 
 def _job(args: argparse.Namespace, client: Client) -> dict[str, Any]:
-    """Return the job file, with its folder sent."""
+    """Return the job file of the command line."""
     from switchyard import jobfile
 
     spec = jobfile.read_text(jobfile.text_of(args.file), args.file)
@@ -113,12 +113,7 @@ def _create(args: argparse.Namespace, client: Client) -> dict[str, Any]:
 def _patch(args: argparse.Namespace, client: Client) -> dict[str, Any]:
     if args.verb != "change":
         return {"paused": args.verb == "pause"}
-    if not args.file:
-        return _settings(args)
-    job = _job(args, client)
-    if folder := job.pop("workdir", None):
-        job["bundle"] = client.upload(folder)
-    return _settings(args) | {"job": job}
+    return _settings(args) | ({"job": _job(args, client)} if args.file else {})
 
 
 def _number(args: argparse.Namespace, client: Client) -> int:

@@ -69,3 +69,12 @@ def test_a_name_of_several_or_of_none_is_no_guess(yard, server, said):
 def test_what_is_missing_or_too_much_is_said_before_anything_is_asked(yard, server, words):
     code, _, err = yard("schedule", *words)
     assert (code, err.startswith("error: "), server.asked) == (2, True, [])
+
+
+def test_a_job_file_takes_a_folder_or_a_bundle(yard, server, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text(f"run: 'true'\nworkdir: {tmp_path}\nbundle: {'a' * 64}\n")
+    for words in (("create", "nightly", str(file), "--cron", "0 3 * * *"), ("change", "3", str(file))):
+        code, _, err = yard("schedule", *words)
+        assert (code, "not both" in err) == (2, True)
+    assert server.asked == []
