@@ -558,6 +558,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {
+        "RoleEnum": "controlplane.accounts.models.Member.Role",
+        "ServiceAccountRoleEnum": "controlplane.accounts.service_accounts.CHOICES",
+    },
 }
 
 LANGUAGE_CODE = "en"

@@ -51,6 +51,7 @@ class Client:
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
         self.secrets = Secrets(self.wire)
+        self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
         self.limits = Limits(self.wire)
@@ -779,12 +780,58 @@ class Tokens:
 
     def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        wanted: dict[str, Any] = {"name": name, "days": days}
-        return dict(self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+        return dict(self._wire.post("/tokens", _token(name, scopes, days)))
 
     def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
         self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
+class ServiceAccounts:
+    """The service accounts of projects that you lead; each is named NAME@PROJECT, and acts by tokens only."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the service accounts of the projects that you lead."""
+        yield from self._wire.get("/service-accounts")["results"]
+
+    def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> dict[str, Any]:
+        """Make the service account NAME@PROJECT, a viewer or member of its project."""
+        asked = {"project": project, "name": name, "role": role, "description": description}
+        return dict(self._wire.post("/service-accounts", asked))
+
+    def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change ``role``, ``is_active`` or ``description``; an inactive account's tokens are refused at once."""
+        path = _service_account(account)
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete(self, account: str, *, if_match: str = "*") -> None:
+        """Delete a service account that never had a job, with its tokens."""
+        self._wire.call("DELETE", _service_account(account), headers={"If-Match": if_match})
+
+    def tokens(self, account: str) -> Iterator[dict[str, Any]]:
+        """Yield the tokens of a service account, newest first, without their secrets."""
+        yield from self._wire.get(f"{_service_account(account)}/tokens")["results"]
+
+    def create_token(
+        self, account: str, name: str, *, scopes: Sequence[str] = (), days: int | None = None
+    ) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        return dict(self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days)))
+
+    def revoke_token(self, account: str, token: str) -> None:
+        """Revoke a token of a service account by its id, at once."""
+        self._wire.call("DELETE", f"{_service_account(account)}/tokens/{quote(token, safe='')}")
+
+
+def _token(name: str, scopes: Sequence[str], days: int | None) -> dict[str, Any]:
+    return {"name": name, "days": days} | ({"scopes": [*scopes]} if scopes else {})
+
+
+def _service_account(name: str) -> str:
+    return f"/service-accounts/{quote(name, safe='')}"
 
 
 def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str | None) -> dict[str, str | None]:

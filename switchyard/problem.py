@@ -17,6 +17,14 @@ class Unreachable(SwitchyardError):
     """No answer: no server is known, the connection failed, or a proxy has no server behind it."""
 
 
+class UsageError(SwitchyardError, ValueError):
+    """A command line that cannot be understood; nothing was sent."""
+
+
+class NotFound(SwitchyardError):
+    """What was named is not there, or is not yours to see."""
+
+
 class WaitTimeout(SwitchyardError, TimeoutError):
     """A wait timed out; the job goes on."""
 

@@ -86,6 +86,9 @@ class UserAdmin(Audited, BaseUserAdmin):
     actions = ["make_sign_in_link"]
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Service accounts are changed on their page, where none gets a password or rights beyond its project."""
+        if obj is not None and obj.service_of_id is not None:
+            return False
         return super().has_change_permission(request, obj) and (obj is None or covers(asker(request), obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
@@ -109,10 +112,10 @@ class UserAdmin(Audited, BaseUserAdmin):
     @admin.action(description=_("Make a sign-in link (one user)"), permissions=["change"])
     def make_sign_in_link(self, request: HttpRequest, chosen: QuerySet[User]) -> None:
         """Shows a link that signs the chosen user in once."""
-        user = chosen.filter(is_active=True).first()
+        user = (chosen & service.people()).first()
         # Otherwise the link would let a user administrator act as somebody with more rights.
         if chosen.count() != 1 or user is None or not covers(asker(request), user):
-            self.message_user(request, _("Choose one active user who has no more rights than you."), messages.ERROR)
+            self.message_user(request, _("Choose one active person who has no more rights than you."), messages.ERROR)
             return
         path = service.make_sign_in_link(user)
         self.message_user(

@@ -15,6 +15,7 @@ import ipaddress
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
@@ -160,3 +161,7 @@ class GuardedBackend(ModelBackend):
         if user is not None:
             succeeded(one)
         return user
+
+    def user_can_authenticate(self, user: Any) -> bool:
+        """Whether this user may sign in: active people; service accounts act by tokens only."""
+        return super().user_can_authenticate(user) and user.service_of_id is None

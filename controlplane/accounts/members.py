@@ -7,6 +7,7 @@ Nobody but a superuser changes their own role, so that nobody raises themselves.
 from __future__ import annotations
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from controlplane.accounts import audit, permissions
@@ -54,14 +55,19 @@ def _found(actor: User, project: Project, name: str) -> tuple[User, Member | Non
         detail = _("only leads of project {project} and accountants may change its members")
         raise MemberRefused("permission_denied", detail.format(project=project.name))
     Project.objects.select_for_update().get(pk=project.pk)
-    user = User.objects.filter(username=name, is_active=True).first()
+    # A service account may get another role before it is enabled again.
+    user = User.objects.filter(Q(is_active=True) | ~Q(service_of=None), username=name).first()
     if user is None:
         raise MemberRefused("unknown_user", _("there is no user {name}").format(name=name[:150]), status=404)
     return user, Member.objects.filter(project=project, user=user).first()
 
 
 def _check(actor: User, project: Project, user: User, roles: set[str]) -> None:
-    """Refuse one's own role, and for leads that of other leads."""
+    """Refuse one's own role, for leads that of other leads, and what no service account may have."""
+    home = user.service_of
+    if home is not None and (home != project or Member.Role.LEAD in roles):
+        detail = _("a service account is viewer or member of its own project, {project}, and of no other")
+        raise MemberRefused("service_account", detail.format(project=home.name), status=409)
     if user.pk == actor.pk and not actor.is_superuser:
         raise MemberRefused("permission_denied", _("you may not change your own role; ask somebody else"))
     if Member.Role.LEAD in roles and not permissions.may(actor, Permit.CHANGE_MEMBERS):

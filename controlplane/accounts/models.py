@@ -27,7 +27,8 @@ variable = RegexValidator(
 class User(AbstractUser):
     """A person or a service account. ``default_project`` is used if a job names none.
 
-    ``time_zone`` is that of their pages, an IANA name; if empty, that of the browser.
+    ``time_zone`` is that of their pages, an IANA name; if empty, that of the browser. A service account belongs to the
+    project ``service_of``, has a role there only, and acts by access tokens: it cannot sign in.
     """
 
     default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
@@ -39,6 +40,20 @@ class User(AbstractUser):
         db_default=False,
         help_text=_("Whether the LDAP directory may sign this user in."),
     )
+    service_of = models.ForeignKey(
+        "Project", null=True, blank=True, editable=False, on_delete=models.CASCADE, related_name="service_accounts"
+    )
+    description = models.CharField(_("description"), max_length=200, blank=True, default="", db_default="")
+
+    class Meta(AbstractUser.Meta):
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(service_of=None)
+                | Q(is_staff=False, is_superuser=False, is_from_directory=False, password__startswith="!"),
+                name="service_account_cannot_sign_in",
+                violation_error_message=_("A service account has no password and no rights beyond its project."),
+            )
+        ]
 
 
 class Project(models.Model):

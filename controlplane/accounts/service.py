@@ -11,7 +11,7 @@ from datetime import timedelta
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts import audit
@@ -98,6 +98,11 @@ def touch(token: Token) -> None:
         Token.objects.filter(stale, pk=token.pk).update(last_used_at=now)
 
 
+def people() -> QuerySet[User]:
+    """The active users who may sign in: all but service accounts."""
+    return User.objects.filter(is_active=True, service_of=None)
+
+
 def make_sign_in_link(user: User, *, life: timedelta = LINK_LIFE) -> str:
     """Create a link that signs ``user`` in once; return its path."""
     secret = secrets.token_urlsafe(32)
@@ -110,7 +115,7 @@ def make_sign_in_link(user: User, *, life: timedelta = LINK_LIFE) -> str:
 def user_of_link(secret: str) -> User | None:
     """Return the user of this sign-in link; None if it is unknown, used or expired."""
     links = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=timezone.now())
-    return User.objects.filter(signinlink__in=links, is_active=True).first()
+    return people().filter(signinlink__in=links).first()
 
 
 def redeem(secret: str) -> User | None:
@@ -119,7 +124,7 @@ def redeem(secret: str) -> User | None:
     If two browsers use the same link at once, one of them succeeds.
     """
     now = timezone.now()
-    user = User.objects.filter(signinlink__digest=digest(secret), is_active=True).first()
+    user = people().filter(signinlink__digest=digest(secret)).first()
     # Without a join, so that the locked row is the one whose use is checked.
     links = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=now)
     return user if user is not None and links.update(used_at=now) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -64,58 +64,36 @@ class TokenAskSerializer(StrictSerializer):
     days = serializers.IntegerField(default=None, allow_null=True, min_value=1, max_value=MOST_DAYS)
 
 
-@extend_schema_view(list=extend_schema(description="Your access tokens, newest first, without their secrets."))
-class TokenViewSet(ListModelMixin, ResourceViewSet):
-    """Your access tokens, newest first, without their secrets."""
-
-    noun = gettext_noop("access token {name}")
-    lookup_field = "id"
-    lookup_value_converter = "uuid"
-    largest_body = 4_096
-    examples = {"id": "01990000-0000-7000-8000-000000000000"}
-    queryset = Token.objects.none()
-    serializer_class = OwnTokenSerializer
-    pagination_class = WholeList
+class MakesTokens(ResourceViewSet):
+    """Makes and revokes access tokens. A token makes and revokes none that may do more than itself, and makes none
+    that is valid for longer."""
 
     def is_idempotent(self, request: Request) -> bool:
         return False  # the answer has a secret, and answers are stored with their keys
 
-    def get_queryset(self) -> QuerySet[Token]:
-        return Token.objects.filter(user=self.user).order_by("-created_at")
-
-    @extend_schema(
-        operation_id="tokens_create",
-        request=TokenAskSerializer,
-        responses={201: TokenMadeSerializer, 409: Problem},
-        examples=[
-            OpenApiExample("For a script", {"name": "nightly", "scopes": ["read"], "days": 30}, request_only=True)
-        ],
-    )
-    def create(self, request: Request) -> Response:
-        """Makes a token, and returns its secret this once. ``Idempotency-Key`` has no effect: answers are stored with
-        their keys, secrets are not."""
+    def made(self, user: User) -> Response:
+        """The answer with a new token of this user, as the body asks."""
         ask = self.body(TokenAskSerializer)
         name = ask["name"].strip()
         if not name or not name.isprintable():
             raise RequestRefused(400, "invalid", _("name must be 1 to 60 characters that can be printed"))
-        self._refuse_beyond(self._held(service.scopes_of(self.user)), ask["scopes"])
+        self._refuse_beyond(self._held(service.scopes_of(user)), ask["scopes"])
         life = self._life(ask["days"])
         with transaction.atomic():
             # One at a time, so that together they do not make more than the most.
-            User.objects.select_for_update(of=("self",), no_key=True).get(pk=self.user.pk)
-            if self.get_queryset().count() >= service.MOST_TOKENS:
-                detail = _("you have {most} tokens; revoke one first").format(most=service.MOST_TOKENS)
+            User.objects.select_for_update(of=("self",), no_key=True).get(pk=user.pk)
+            if user.tokens.count() >= service.MOST_TOKENS:
+                detail = _("{user} has {most} tokens; revoke one first")
+                detail = detail.format(user=user.get_username(), most=service.MOST_TOKENS)
                 raise RequestRefused(409, "too_many", detail)
-            token, secret = service.make_token(self.user, name, scopes=ask["scopes"], life=life)
+            token, secret = service.make_token(user, name, scopes=ask["scopes"], life=life)
         made = OwnTokenSerializer(token, context=self.get_serializer_context()).data
         return Response({**made, "secret": secret}, status=201, headers={"Cache-Control": "no-store"})
 
-    @extend_schema(operation_id="tokens_revoke", responses={204: None, 403: Problem})
-    def destroy(self, request: Request, id: uuid.UUID) -> Response:  # noqa: A002 - the word of the address
-        """Revokes a token at once. A token revokes none that may do more than itself."""
-        token = self.get_object()
+    def revoked(self, token: Token) -> Response:
+        """The answer after this token is revoked."""
         self._refuse_beyond(self._held(token.scopes), token.scopes)
-        service.revoke_token(self.user, token.pk)
+        service.revoke_token(token.user, token.pk)
         return Response(status=204)
 
     def _held(self, scopes: list[str]) -> list[str]:
@@ -143,3 +121,41 @@ class TokenViewSet(ListModelMixin, ResourceViewSet):
             ).format(until=carried.expires_at.isoformat(timespec="seconds"))
             raise RequestRefused(403, "outlives", detail)
         return min(life, left)
+
+
+TOKEN_ASK: Final = OpenApiExample(
+    "For a script", {"name": "nightly", "scopes": ["read"], "days": 30}, request_only=True
+)
+
+
+@extend_schema_view(list=extend_schema(description="Your access tokens, newest first, without their secrets."))
+class TokenViewSet(ListModelMixin, MakesTokens):
+    """Your access tokens, newest first, without their secrets."""
+
+    noun = gettext_noop("access token {name}")
+    lookup_field = "id"
+    lookup_value_converter = "uuid"
+    largest_body = 4_096
+    examples = {"id": "01990000-0000-7000-8000-000000000000"}
+    queryset = Token.objects.none()
+    serializer_class = OwnTokenSerializer
+    pagination_class = WholeList
+
+    def get_queryset(self) -> QuerySet[Token]:
+        return Token.objects.filter(user=self.user).order_by("-created_at")
+
+    @extend_schema(
+        operation_id="tokens_create",
+        request=TokenAskSerializer,
+        responses={201: TokenMadeSerializer, 409: Problem},
+        examples=[TOKEN_ASK],
+    )
+    def create(self, request: Request) -> Response:
+        """Makes a token, and returns its secret this once. ``Idempotency-Key`` has no effect: answers are stored with
+        their keys, secrets are not."""
+        return self.made(self.user)
+
+    @extend_schema(operation_id="tokens_revoke", responses={204: None, 403: Problem})
+    def destroy(self, request: Request, id: uuid.UUID) -> Response:  # noqa: A002 - the word of the address
+        """Revokes a token at once. A token revokes none that may do more than itself."""
+        return self.revoked(self.get_object())

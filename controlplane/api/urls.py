@@ -36,6 +36,7 @@ from controlplane.api import (
     retention,
     schedules,
     schemas,
+    service_accounts,
     simulations,
     survivors,
     timeline,
@@ -98,6 +99,7 @@ router.register("queue", queue.QueueViewSet, "queue")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
+router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 from typing import Any
 
 from allauth.account.models import EmailAddress
@@ -31,10 +30,10 @@ from controlplane.accounts.models import Member, Token, User
 from controlplane.accounts.permissions import roles
 from controlplane.notifications import notices
 from controlplane.notifications.models import NoticeChoice
+from controlplane.pages import token_form
 from controlplane.pages.shell import page, reader
 from controlplane.pages.sign_in import too_many
 
-MOST_DAYS = 366
 # The result of an action is shown on the next page, selected by these words in its address.
 DONE = (
     "revoked",
@@ -84,7 +83,6 @@ def _browser(agent: str) -> str:
 
 def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = reader(request)
-    scopes = service.scopes_of(user)
     addresses = list(EmailAddress.objects.filter(user=user).order_by("-verified", "-primary", "pk")[:2])
     response = page(
         request,
@@ -94,12 +92,11 @@ def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpRespo
             "roles": roles(user),
             "tokens": Token.objects.filter(user=user),
             "now": timezone.now(),
-            "scopes": [(scope, scope in said.get("asked_scopes", ("read", "submit"))) for scope in scopes],
+            **token_form.blank(user),
             "has_password": _has_password(user),
             "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
             "connected": _connected(user),
             "sessions": [(each, _browser(each.user_agent)) for each in _sessions(request)],
-            "most_days": MOST_DAYS,
             "zones": time_zones.names(),
             "sends_mail": bool(settings.EMAIL_HOST),
             "addresses": addresses,
@@ -130,23 +127,8 @@ def show(request: HttpRequest) -> HttpResponse:
 def make_token(request: HttpRequest) -> HttpResponse:
     """Creates a token and shows its secret in this answer only: it is stored as a digest."""
     user = reader(request)
-    name, scopes, days = (
-        request.POST.get("name", "").strip(),
-        request.POST.getlist("scopes"),
-        request.POST.get("days", ""),
-    )
-    if not name.isprintable() or not 1 <= len(name) <= 60:
-        fault = _("A token needs a name of 1 to 60 characters, for you to know it by.")
-    elif not scopes or not set(scopes) <= set(service.scopes_of(user)):
-        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(service.scopes_of(user))}
-    elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
-        fault = _("A token is valid for 1 to %(most)s days.") % {"most": MOST_DAYS}
-    elif Token.objects.filter(user=user).count() >= service.MOST_TOKENS:
-        fault = _("You have %(most)s tokens; revoke one first.") % {"most": service.MOST_TOKENS}
-    else:
-        token, secret = service.make_token(user, name, scopes=scopes, life=timedelta(days=int(days)))
-        return user_page(request, 201, secret=secret, made=token.name)
-    return user_page(request, 422, token_fault=fault, asked_name=name[:60], asked_scopes=scopes)
+    status, said = token_form.sent(request, user)
+    return user_page(request, status, **said)
 
 
 @login_required

@@ -19,7 +19,19 @@ from switchyard.aio.entry import AsyncEntry
 from switchyard.aio.logs import read, search, streams
 from switchyard.aio.wire import AsyncWire
 from switchyard.bundle import Bundle, pack
-from switchyard.client import BATCH, LONGEST_POLL_S, Ref, Rows, Spec, _filters, _project, _secrets_of, reference
+from switchyard.client import (
+    BATCH,
+    LONGEST_POLL_S,
+    Ref,
+    Rows,
+    Spec,
+    _filters,
+    _project,
+    _secrets_of,
+    _service_account,
+    _token,
+    reference,
+)
 from switchyard.job import Job
 from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
@@ -42,6 +54,7 @@ class AsyncClient:
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
         self.secrets = AsyncSecrets(self.wire)
+        self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncQuotas(self.wire)
         self.limits = AsyncLimits(self.wire)
@@ -764,12 +777,52 @@ class AsyncTokens:
 
     async def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        wanted: dict[str, Any] = {"name": name, "days": days}
-        return dict(await self._wire.post("/tokens", wanted | ({"scopes": [*scopes]} if scopes else {})))
+        return dict(await self._wire.post("/tokens", _token(name, scopes, days)))
 
     async def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
         await self._wire.call("DELETE", f"/tokens/{quote(token, safe='')}")
+
+
+class AsyncServiceAccounts:
+    """The service accounts of projects that you lead; each is named NAME@PROJECT, and acts by tokens only."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the service accounts of the projects that you lead."""
+        for each in (await self._wire.get("/service-accounts"))["results"]:
+            yield each
+
+    async def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> dict[str, Any]:
+        """Make the service account NAME@PROJECT, a viewer or member of its project."""
+        asked = {"project": project, "name": name, "role": role, "description": description}
+        return dict(await self._wire.post("/service-accounts", asked))
+
+    async def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change ``role``, ``is_active`` or ``description``; an inactive account's tokens are refused at once."""
+        path = _service_account(account)
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def delete(self, account: str, *, if_match: str = "*") -> None:
+        """Delete a service account that never had a job, with its tokens."""
+        await self._wire.call("DELETE", _service_account(account), headers={"If-Match": if_match})
+
+    async def tokens(self, account: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the tokens of a service account, newest first, without their secrets."""
+        for each in (await self._wire.get(f"{_service_account(account)}/tokens"))["results"]:
+            yield each
+
+    async def create_token(
+        self, account: str, name: str, *, scopes: Sequence[str] = (), days: int | None = None
+    ) -> dict[str, Any]:
+        """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
+        return dict(await self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days)))
+
+    async def revoke_token(self, account: str, token: str) -> None:
+        """Revoke a token of a service account by its id, at once."""
+        await self._wire.call("DELETE", f"{_service_account(account)}/tokens/{quote(token, safe='')}")
 
 
 async def _sent(

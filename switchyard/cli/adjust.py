@@ -10,6 +10,7 @@ from switchyard.cli import clean, exits
 from switchyard.cli.session import connect
 from switchyard.cli.sizes import size_bytes
 from switchyard.cli.spans import seconds
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     from switchyard.client import Client
@@ -49,8 +50,7 @@ def _cores(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     given = _given(args)
     if not given:
-        print("error: say what is to change, such as --pause or --cpu-weight 50 (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say what is to change, such as --pause or --cpu-weight 50")
     with connect(args) as client:
         changed = client.jobs.adjust(args.job, stage=args.stage, ranks=args.rank, reason=args.reason, **given)
         for attempt in changed:

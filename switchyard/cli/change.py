@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import exits, several
+from switchyard.cli import several
 from switchyard.cli.session import connect
-from switchyard.problem import SpecError
+from switchyard.problem import SpecError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     patch = _patch(args)
     if not patch:
-        print("error: say what is to change, such as --priority high (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say what is to change, such as --priority high")
     with connect(args) as client:
         return several.run(client, args, "change", patch)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from switchyard.cli import exits
 from switchyard.cli.verbs import SUMMARY
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -49,10 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print("".join(f"{name}\n" for name in names(args)), end="")
         return exits.OK
     if args.shell is None:
-        import sys
-
-        print("error: say for which shell: bash, zsh or fish (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say for which shell: bash, zsh or fish")
     print({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]())
     return exits.OK
 

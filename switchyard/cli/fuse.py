@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.session import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,8 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "release" and not args.reason.strip():
-        print("error: a release needs --reason; whose jobs start elsewhere will ask", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("a release needs --reason; whose jobs start elsewhere will ask")
     with connect(args) as client:
         told = client.nodes.release_fuse(args.reason) if args.action == "release" else client.nodes.fuse()
         output.one(args, told, lambda: _lines(args.action, told), name="blown" if told["blown_at"] else "whole")

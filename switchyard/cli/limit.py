@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -46,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in _AMOUNTS if getattr(args, name) is not None}
     given = {name: None if value == "none" else value for name, value in given.items()}
     if args.action == "set" and not given:
-        print("error: say how much: yard limit set --running N, --waiting N or --devices N (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say how much: yard limit set --running N, --waiting N or --devices N")
     where = {name: getattr(args, name) for name in _WHERE}
     with connect(args) as client:
         found = list(client.limits.list())
@@ -58,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         mine = next((row for row in found if all(row[name] == value for name, value in where.items())), None)
         if args.action == "unset":
             if mine is None:
-                raise SwitchyardError("there is no such limit; `yard limit list` lists them")
+                raise NotFound("there is no such limit; `yard limit list` lists them")
             client.limits.delete(mine["number"])
             output.one(args, mine, lambda: [f"limit {mine['number']} is unset"], name=str(mine["number"]))
         else:

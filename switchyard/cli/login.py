@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
         token = sys.stdin.readline().strip()
         if not token:
             where = clean.line(args.address.rstrip("/"))
-            print(f"error: no token was given; make one on your user page, {where}/user (usage)", file=sys.stderr)
-            return exits.USAGE
+            raise UsageError(f"no token was given; make one on your user page, {where}/user")
     if not token:
         with Client(args.address) as client:
             token = by_code(client, args.scope or ["read", "submit"], args.days)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits
 from switchyard.cli.login import kept, replace
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -32,8 +32,7 @@ def run(args: argparse.Namespace) -> int:
     entry = profiles.get(args.profile, {}) if args.profile else table
     url, token = str(entry.get("url", "")), str(entry.get("token", ""))
     if not token:
-        print(f"error: {path} holds no token to take back (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(f"{path} holds no token to take back")
     if not args.forget:
         with Client(url, token) as client:
             try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from switchyard.cli import clean, exits
 from switchyard.cli.printer import Printer
 from switchyard.cli.session import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     from switchyard.client import Client, JobRecord
@@ -50,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = LogQuery(args.stage, args.attempt, args.rank, args.stream)
     if args.grep is not None and (args.follow or args.tail is not None):
-        print("error: --grep looks at the whole log; leave out --follow and --tail", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("--grep looks at the whole log; leave out --follow and --tail")
     with connect(args) as client:
         job = client.jobs.get(args.job)
         names = [stage["name"] for stage in job.stages]

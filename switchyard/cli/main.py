@@ -138,7 +138,15 @@ def _help() -> str:
 
 def _explain(error: Exception) -> int:
     from switchyard.address import ConfigError
-    from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
+    from switchyard.problem import (
+        ApiProblem,
+        NotFound,
+        SpecError,
+        SwitchyardError,
+        Unreachable,
+        UsageError,
+        WaitTimeout,
+    )
 
     if isinstance(error, ApiProblem):
         _print_problem(error)
@@ -148,6 +156,10 @@ def _explain(error: Exception) -> int:
         code, word = exits.UNREACHABLE, "unreachable"
     elif isinstance(error, WaitTimeout):
         code, word = exits.TIMED_OUT, "timed_out"
+    elif isinstance(error, NotFound):
+        code, word = exits.NOT_FOUND, "not_found"
+    elif isinstance(error, UsageError):
+        code, word = exits.USAGE, "usage"
     elif isinstance(error, SpecError):
         code, word = exits.USAGE, "invalid_spec"
     elif isinstance(error, ConfigError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from switchyard.cli import clean, exits, output, spans
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     from switchyard.client import Client
@@ -50,11 +50,9 @@ def moment(text: str) -> datetime:
 def run(args: argparse.Namespace) -> int:
     planned = args.node or args.pool
     if planned and (args.lasts_s is None or not args.reason.strip()):
-        print("error: a window needs --for, how long it lasts, and --reason; others will ask", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("a window needs --for, how long it lasts, and --reason; others will ask")
     if not planned and (args.lasts_s is not None or args.begins or args.wait_s is not None or args.dry_run):
-        print("error: say with --node or --pool what the window is for", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say with --node or --pool what the window is for")
     with connect(args) as client:
         if args.cancel is not None:
             window = client.maintenance.cancel(args.cancel)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from switchyard.cli import exits, output, units
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.node == "quarantine" and args.words:
         return quarantine(args)
     if args.words:
-        raise SwitchyardError("yard nodes takes one node; or: yard nodes quarantine NODE [release|discard PART]")
+        raise UsageError("yard nodes takes one node; or: yard nodes quarantine NODE [release|discard PART]")
     with connect(args) as client:
         found = iter([client.nodes.get(args.node)]) if args.node else client.nodes.list()
         output.many(args, found, COLUMNS, name=lambda node: node["name"])
@@ -47,16 +47,16 @@ def quarantine(args: argparse.Namespace) -> int:
     """List the quarantined parts of a node, or decide about one of them, given by a prefix of its name."""
     node, *decision = args.words
     if len(decision) not in (0, 2) or (decision and decision[0] not in ("release", "discard")):
-        raise SwitchyardError("say: yard nodes quarantine NODE, then nothing, or release PART, or discard PART")
+        raise UsageError("say: yard nodes quarantine NODE, then nothing, or release PART, or discard PART")
     with connect(args) as client:
         told = client.nodes.get(node)
         if decision:
             do, part = decision
             known = [each["part"] for each in aside(told) if each["part"].startswith(part)]
             if not known:
-                raise SwitchyardError(f"node {node} has set no part aside whose name begins with {part}")
+                raise NotFound(f"node {node} has set no part aside whose name begins with {part}")
             if len(known) > 1:
-                raise SwitchyardError(f"{len(known)} parts that node {node} has set aside begin with {part}: say more")
+                raise UsageError(f"{len(known)} parts that node {node} has set aside begin with {part}: say more")
             told = client.nodes.quarantine(node, known[0], do, args.reason)
         output.many(args, iter(aside(told)), ASIDE, name=lambda each: each["part"])
     return exits.OK

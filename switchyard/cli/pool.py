@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         found = [row for row in client.pools() if args.name in ("", row["name"])]
     if args.name and not found:
-        raise SwitchyardError(f"there is no pool {args.name}; `yard pool list` lists them")
+        raise NotFound(f"there is no pool {args.name}; `yard pool list` lists them")
     if args.action == "show" and args.name:
         output.one(args, found[0], lambda: _lines(found[0]), name=args.name)
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -35,8 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if fault := _fault(args):
-        print(f"error: {fault} (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(fault)
     settings = {name: getattr(args, name) for name in ("weight", "description") if getattr(args, name) is not None}
     with connect(args) as client:
         if args.action == "list":
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "show":
             found = next((row for row in client.projects.list() if row["name"] == args.name), None)
             if found is None:
-                raise SwitchyardError(f"you see no project {args.name}; `yard project list` lists them")
+                raise NotFound(f"you see no project {args.name}; `yard project list` lists them")
             output.one(args, found, lambda: _lines(found), name=args.name)
             return exits.OK
         told = {"name": args.name}

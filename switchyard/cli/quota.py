@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -46,17 +45,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.action != "list" and not args.kind:
-        print(
-            f"error: say whose quota, and of which kind: yard quota {args.action} PROJECT KIND (usage)", file=sys.stderr
-        )
-        return exits.USAGE
+        raise UsageError(f"say whose quota, and of which kind: yard quota {args.action} PROJECT KIND")
     with connect(args) as client:
         found = [row for row in client.quotas.list() if _is_meant(row, args)]
         if args.action == "list":
             output.many(args, iter(found), COLUMNS, name=lambda row: str(row["number"]))
         elif args.action == "delete":
             if not found:
-                raise SwitchyardError(f"project {args.project} has no such quota")
+                raise NotFound(f"project {args.project} has no such quota")
             client.quotas.delete(found[0]["number"])
             output.one(args, found[0], lambda: [f"{_named(found[0])} is unlimited"], name=str(found[0]["number"]))
         else:

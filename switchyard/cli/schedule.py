@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
-from switchyard.problem import ApiProblem, SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -54,8 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if fault := _fault(args):
-        print(f"error: {fault}", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(fault)
     with connect(args) as client:
         if args.verb == "list":
             found = client.schedules.list(project=args.project or None, name=args.schedule or None)
@@ -124,10 +122,9 @@ def _number(args: argparse.Namespace, client: Client) -> int:
     if len(found) == 1:
         return int(found[0]["id"])
     if not found:
-        detail = f"there is no schedule {args.schedule} that you may see; yard schedule lists them"
-        raise ApiProblem(404, {"code": "not_found", "detail": detail})
+        raise NotFound(f"there is no schedule {args.schedule} that you may see; yard schedule lists them")
     places = ", ".join(f"{one['id']} of {one['project']}" for one in found)
-    raise SwitchyardError(f"{args.schedule} is the name of several schedules, {places}: give its number or --project")
+    raise UsageError(f"{args.schedule} is the name of several schedules, {places}: give its number or --project")
 
 
 def _run(args: argparse.Namespace, client: Client) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from switchyard.cli import clean, exits, output
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import SwitchyardError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -38,11 +38,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.action == "list") == bool(args.name):
         said = "list takes no name" if args.name else f"say the name of the secret: yard secret {args.action} NAME"
-        print(f"error: {said}", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(said)
     if args.file is not None and args.action != "set":
-        print("error: --file is for set", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("--file is for set")
     value = _value(args) if args.action == "set" else ""
     with connect(args) as client:
         project = args.project or client.project or _default(client)
@@ -89,7 +87,7 @@ def _default(client: Client) -> str:
     names = [str(one["project"]) for one in who.get("projects") or []]
     if len(names) == 1:
         return names[0]
-    raise SwitchyardError("say whose secrets: --project NAME" + (f" ({', '.join(names)})" if names else ""))
+    raise UsageError("say whose secrets: --project NAME" + (f" ({', '.join(names)})" if names else ""))
 
 
 COLUMNS = (

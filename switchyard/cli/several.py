@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.problem import ApiProblem
+from switchyard.problem import ApiProblem, UsageError
 
 if TYPE_CHECKING:
     from switchyard.client import Client, JobRecord
@@ -49,13 +49,11 @@ def fault(args: argparse.Namespace) -> str:
 def run(client: Client, args: argparse.Namespace, action: str, patch: dict[str, Any] | None = None) -> int:
     """Apply the action to each job that the options choose; return the code of the first refusal, or 0."""
     if wrong := fault(args):
-        print(f"error: {wrong} (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(wrong)
     if args.filter or (args.dry_run and all(job.isdigit() for job in args.jobs)):
         return _bulk(client, args, action, patch)
     if args.dry_run:
-        print("error: --dry-run takes numbers of jobs, not ids (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("--dry-run takes numbers of jobs, not ids")
     code = exits.OK
     for job in args.jobs:
         try:

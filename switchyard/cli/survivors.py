@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -30,11 +30,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if (args.action == "list") == bool(args.part):
-        print("error: stop and forget need the part, and the list takes none", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("stop and forget need the part, and the list takes none")
     if args.action == "stop" and not args.reason.strip():
-        print("error: a stop needs --reason; others will ask", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("a stop needs --reason; others will ask")
     with connect(args) as client:
         if args.action == "list":
             output.many(args, client.nodes.survivors(), COLUMNS, name=lambda row: row["part"])

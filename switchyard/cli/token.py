@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
-
-    from switchyard.client import Client
 
 SHORTEST_ID = 6
 EXAMPLES = """
@@ -39,36 +38,38 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.action == "list") == bool(args.name):
         said = "list takes no name" if args.name else f"say which one: yard token {args.action} NAME"
-        print(f"error: {said} (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(said)
     if args.action != "create" and (args.scope or args.days is not None):
-        print("error: --scope and --days are for create (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("--scope and --days are for create")
     with connect(args) as client:
         if args.action == "list":
             output.many(args, client.tokens.list(), COLUMNS, name=lambda one: one["name"])
         elif args.action == "create":
             made = client.tokens.create(args.name, scopes=args.scope or (), days=args.days)
-            until = units.clock(made["expires_at"])
-            print(f"token {clean.line(made['name'])} is valid until {until}; shown once:", file=sys.stderr)
-            output.one(args, made, lambda: [clean.line(made["secret"])], name=made["name"])
+            show_made(args, made)
         else:
-            gone = _named(client, args.name)
+            gone = named(client.tokens.list(), args.name)
             client.tokens.revoke(gone["id"])
             output.one(args, gone, lambda: [clean.line(f"token {gone['name']} is revoked")], name=gone["name"])
     return exits.OK
 
 
-def _named(client: Client, name: str) -> output.Row:
+def show_made(args: argparse.Namespace, made: output.Row) -> None:
+    """Print the secret of a new token, and on standard error until when it is valid."""
+    until = units.clock(made["expires_at"])
+    print(f"token {clean.line(made['name'])} is valid until {until}; shown once:", file=sys.stderr)
+    output.one(args, made, lambda: [clean.line(made["secret"])], name=made["name"])
+
+
+def named(tokens: Iterable[output.Row], name: str) -> output.Row:
     """Return the one token of this name, or whose id begins so."""
     found = [
-        one
-        for one in client.tokens.list()
-        if name == one["name"] or (len(name) >= SHORTEST_ID and str(one["id"]).startswith(name))
+        one for one in tokens if name == one["name"] or (len(name) >= SHORTEST_ID and str(one["id"]).startswith(name))
     ]
-    if len(found) != 1:
-        said = f"{len(found)} tokens are called {name}; give its id" if found else f"you have no token {name}"
-        raise SwitchyardError(f"{said}: yard token list -o wide")
+    if not found:
+        raise NotFound(f"there is no token {name}; the list with -o wide shows names and ids")
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} tokens are called {name}; give its id, which -o wide shows")
     return found[0]
 
 

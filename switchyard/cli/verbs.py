@@ -57,6 +57,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "limit": "list, set and unset limits of users",
         "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",
+        "service-account": "list, make and change users for programs, and their tokens",
     },
     "Coming from elsewhere": {
         "spec": "convert job files of Slurm, Kubernetes, SkyPilot and dstack",
@@ -88,8 +89,8 @@ class Verb:
 
 
 def load(name: str) -> Verb:
-    """Load the verb in ``switchyard/cli/<name>.py``."""
-    module: Any = import_module(f"switchyard.cli.{name}")
+    """Load the verb in ``switchyard/cli/<name>.py``, with _ for -."""
+    module: Any = import_module(f"switchyard.cli.{name.replace('-', '_')}")
     return Verb(
         name,
         SUMMARY[name],

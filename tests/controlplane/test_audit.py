@@ -126,6 +126,8 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def delete(path: str) -> HttpResponse:
         return staff.client.delete(f"/api/v1{path}", headers={"if-match": "*"})
 
+    account = "/service-accounts/ci@default"
+
     def quota() -> int:
         return Quota.objects.latest("id").pk
 
@@ -264,6 +266,26 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 "/api/v1/projects/default/retention", '{"days": {"logs": 7}}', content_type="application/json"
             ),
             "project.retention",
+        ),
+        ("POST", "service-accounts"): (
+            lambda: town.lead.post("/service-accounts", {"name": "ci", "project": "default"}),
+            "service_account.add",
+        ),
+        ("PATCH", "service-accounts/{name}"): (
+            lambda: town.lead.patch(account, {"is_active": False}, **{"if-match": "*"}),
+            "service_account.change",
+        ),
+        ("POST", "service-accounts/{name}/tokens"): (
+            lambda: town.lead.post(f"{account}/tokens", {"name": "robot", "days": 1}),
+            "token.make",
+        ),
+        ("DELETE", "service-accounts/{name}/tokens/{token}"): (
+            lambda: town.lead.client.delete(f"/api/v1{account}/tokens/{Token.objects.get(name='robot').pk}"),
+            "token.revoke",
+        ),
+        ("DELETE", "service-accounts/{name}"): (
+            lambda: town.lead.client.delete(f"/api/v1{account}", headers={"if-match": "*"}),
+            "service_account.delete",
         ),
         ("POST", "schedules"): (
             lambda: owner.post("/schedules", {"name": "nightly", "job": {"run": "x"}, "cron": "0 3 * * *"}),

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.accounts import audit, service
-from controlplane.accounts.models import User
 
 
 class Command(BaseCommand):
@@ -22,9 +21,11 @@ class Command(BaseCommand):
         parser.add_argument("--path", action="store_true", help="print the path only, without the server's address")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["user"], is_active=True).first()
+        user = service.people().filter(username=options["user"]).first()
         if user is None:
-            raise CommandError(f"there is no active user {options['user']}; users are made in the administration")
+            raise CommandError(
+                f"there is no active user {options['user']} who may sign in; the administration makes users"
+            )
         with audit.command("sign_in_link"):
             path = service.make_sign_in_link(user, life=timedelta(minutes=options["minutes"]))
         self.stdout.write(path if options["path"] else settings.PUBLIC_URL.rstrip("/") + path)
