@@ -55,7 +55,7 @@ def test_a_name_of_several_or_of_none_is_no_guess(yard, server, said):
     two = [ONE, {**ONE, "id": 4, "project": "speech"}]
     server.on("GET", "/schedules", said(200, {"results": two, "next": None, "previous": None}))
     code, _, err = yard("schedule", "pause", "nightly")
-    assert (code, "3 of vision, 4 of speech" in err) == (1, True)
+    assert (code, "3 of vision, 4 of speech" in err) == (2, True)
     server.on("GET", "/schedules", said(200, {"results": [], "next": None, "previous": None}))
     code, _, err = yard("schedule", "show", "weekly")
     assert (code, "yard schedule lists them" in err) == (3, True)

@@ -51,7 +51,7 @@ def test_the_voice_imports_no_room():
 @pytest.mark.parametrize("name", SUMMARY)
 def test_every_verb_has_a_file_that_does_it(name):
     verb = load(name)
-    assert verb.run.__module__ == f"switchyard.cli.{name}"
+    assert verb.run.__module__ == f"switchyard.cli.{name.replace('-', '_')}"
 
 
 def test_importing_the_package_costs_nothing_and_gives_its_names():

@@ -48,7 +48,8 @@ def test_a_program_submits_in_its_project_and_sees_no_other(town: Town) -> None:
     assert listed["tokens"] == 1
     assert listed["last_used_at"]
     town.lead.patch("/service-accounts/ci@default", {"role": "viewer"}, **ANY)
-    assert program.post("/jobs", {"run": "true"}).status_code == 403
+    refused = program.post("/jobs", {"run": "true"})
+    assert (refused.status_code, json.loads(refused.content)["errors"][0]["pointer"]) == (422, "/project")
 
 
 def test_disabling_refuses_its_tokens_and_leaves_its_jobs(town: Town) -> None:
