@@ -276,7 +276,7 @@ def _of_budgets(user: User) -> Iterable[Sign]:
     for one in found.order_by("project__name", "pk"):
         code = "BudgetUsedUp" if one.used_hours >= one.hours else "BudgetNearlyUsedUp"
         params = {"project": one.project.name, "budget": one.pk, "at_end": one.at_end}
-        yield _sign(code, "/usage", {**params, "used": f"{one.used_hours:.4g}", "hours": f"{one.hours:.4g}"})
+        yield _sign(code, "/quota", {**params, "used": f"{one.used_hours:.4g}", "hours": f"{one.hours:.4g}"})
 
 
 def _window_signs(windows: Iterable[fleet.MaintenanceWindow], now: datetime) -> Iterable[Sign]:

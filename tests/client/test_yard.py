@@ -788,6 +788,7 @@ def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said
     row = {
         "number": 3, "project": "vision", "kind": "gpu", "model": "H100", "normalised": False, "cohort": "",
         "nominal": 8.0, "borrowing_limit": None, "lending_limit": None, "held": 2.0,
+        "borrowed": 0.0, "lent": 1.5,
     }  # fmt: skip
     server.on("GET", "/quotas", said(200, {"results": [row]}))
     server.on("PATCH", "/quotas/3", said(200, {**row, "nominal": None}))
@@ -800,7 +801,7 @@ def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said
     assert server.to("POST", "/quotas")[0].json == {
         "project": "vision", "kind": "npu", "model": "", "normalised": False, "nominal": 2.0,
     }  # fmt: skip
-    assert yard("quota", "list")[1].splitlines()[1].split("\t")[:5] == ["vision", "gpu", "H100", "8", "2"]
+    assert yard("quota", "list")[1].splitlines()[1].split("\t")[:7] == ["vision", "gpu", "H100", "8", "2", "0", "1.5"]
     assert yard("quota", "set", "vision")[0] == 2
     assert yard("quota", "delete", "vision", "cpu")[0] == 1
 
