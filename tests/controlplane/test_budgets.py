@@ -117,7 +117,7 @@ def test_a_used_up_budget_holds_what_asks_for_its_devices_and_says_until_when(to
     town.cycle()
     assert Stage.objects.get(job=cpu).state == "STARTING", "it asks for none of them"
     (reason, *_rest) = Stage.objects.get(job=gpu).reasons
-    assert (reason["code"], reason["acts"]) == ("Budget", "lead or admin")
+    assert (reason["code"], reason["acts"]) == ("Budget", "admin")
     assert reason["params"]["number"] == budget.pk
     said = "project default has used 12.5 of the 10 gpu-hours of budget"
     assert said in json.dumps(town.owner.read(f"/jobs/{gpu.number}/why"))

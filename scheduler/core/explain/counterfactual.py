@@ -35,7 +35,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "bundle": ("with its code uploaded again", "user"),
     "secret": ("with secret {secret} set again", "user"),
     "allow-pool": ("with pool {pool} allowed to project {project}", "admin"),
-    "budget": ("with more hours in budget {number} of project {project}", "lead"),
+    "budget": ("with more hours in budget {number} of project {project}", "admin"),
     "image": ("with an image that can be fetched", "user"),
     "no-image": ("without an image", "user"),
     "limit": ("with a time limit of {limit}", "user"),

@@ -51,7 +51,7 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
         "Budget",
         "project {project} has used {used} of the {hours} {kind}-hours of budget {number}; nothing more starts before "
         "{time}, unless it is raised",
-        "lead or admin",
+        "admin",
     ),
     ReasonEntry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
     ReasonEntry("UserStages", "{user} runs {running} of the {limit} stages that limit {number} allows", "nobody"),
