@@ -54,6 +54,7 @@ class Client:
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = Quotas(self.wire)
+        self.budgets = Budgets(self.wire)
         self.limits = Limits(self.wire)
         self.tokens = Tokens(self.wire)
         self.project = ""
@@ -741,6 +742,31 @@ class Quotas:
     def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class Budgets:
+    """The budgets of device-hours of projects; each has a number."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the budgets of your projects, what is used of each, and when it ends at the present rate."""
+        yield from self._wire.get("/budgets")["results"]
+
+    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a ``project`` a budget of ``hours`` of a ``kind`` in each ``period``, with what happens ``at_end``.
+        For accountants."""
+        return dict(self._wire.post("/budgets", dict(settings)))
+
+    def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a budget; with its ETag only as it was read. For accountants."""
+        path = f"/budgets/{number}"
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a budget, so that nothing is held back for it any more. For accountants."""
+        self._wire.call("DELETE", f"/budgets/{number}", headers={"If-Match": if_match})
 
 
 class Limits:

@@ -14,6 +14,7 @@ from controlplane.api import (
     arrays,
     attempts,
     audit,
+    budgets,
     bundles,
     consolidation,
     decisions,
@@ -78,6 +79,7 @@ router = Router()
 router.register("arrays", arrays.ArrayViewSet, "arrays")
 router.register("attempts", attempts.AttemptViewSet, "attempts")
 router.register("audit", audit.AuditViewSet, "audit")
+router.register("budgets", budgets.BudgetViewSet, "budgets")
 router.register("bundles", bundles.BundleViewSet, "bundles")
 router.register("consolidation", consolidation.ConsolidationViewSet, "consolidation")
 router.register("decisions", decisions.DecisionViewSet, "decisions")

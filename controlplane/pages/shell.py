@@ -38,6 +38,7 @@ PLACES = (
     NavigationPlace("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
     NavigationPlace("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
     NavigationPlace("usage", gettext_lazy("Usage"), "/usage", "u", on_phone=False),
+    NavigationPlace("quota", gettext_lazy("Quota"), "/quota", "b", on_phone=False),
     NavigationPlace("decisions", gettext_lazy("Decisions"), "/decisions", "d", on_phone=False),
     NavigationPlace("profiles", gettext_lazy("Profiles"), "/profiles", "p", on_phone=False),
     NavigationPlace("simulations", gettext_lazy("Simulations"), "/simulations", "m", on_phone=False),

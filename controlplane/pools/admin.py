@@ -1,4 +1,4 @@
-"""Pools, quotas and priority classes in the administration."""
+"""Pools, quotas, budgets, limits and priority classes in the administration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts import audit
 from controlplane.accounts.admin import Audited
 from controlplane.pools import profiles
-from controlplane.pools.models import Limit, Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
+from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
 from controlplane.sentences import in_language
 
 
@@ -187,6 +187,15 @@ class QuotaAdmin(Audited):
     list_display = ["project", "kind", "model", "normalised", "cohort", "nominal", "borrowing_limit", "lending_limit"]
     list_editable = ["nominal", "borrowing_limit", "lending_limit"]
     list_filter = ["kind", "project"]
+    list_select_related = ["project"]
+
+
+@admin.register(Budget)
+class BudgetAdmin(Audited):
+    """How many device-hours projects may use in a period. What is used is counted anew within a minute."""
+
+    list_display = ["__str__", "project", "kind", "normalised", "period", "hours", "used_hours", "at_end"]
+    list_filter = ["at_end", "project"]
     list_select_related = ["project"]
 
 

@@ -1,8 +1,9 @@
-"""Pools, quotas and priority classes."""
+"""Pools, quotas, budgets, limits and priority classes."""
 
 from __future__ import annotations
 
 import uuid
+from datetime import date, timedelta
 
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
@@ -20,6 +21,11 @@ from scheduler.profiles import PROFILES
 
 MOST_NAMED = 50
 MOST_DEVICES = 1_000_000
+MOST_HOURS = 1_000_000_000
+LONGEST_BUDGET = timedelta(days=3660)
+# Shares of a budget, in percent, at which the leads are told.
+BUDGET_LEVELS = (80, 100)
+EARLIEST, LATEST = date(2000, 1, 1), date(2999, 12, 31)
 
 
 def profile_names() -> list[str]:
@@ -209,6 +215,83 @@ class Quota(models.Model):
         """Refuses an unknown kind of device, whose quota would limit nothing."""
         if fault := kinds.fault(self.kind):
             raise ValidationError({"kind": fault})
+
+
+class Budget(models.Model):
+    """How many device-hours a project may use in a period of whole UTC days, and what happens once they are used up.
+
+    Without a ``kind`` all devices other than CPUs count; of ``cpu``, hours of one core. The last four fields are what a
+    worker counted last, for the scheduler: the hours used in the period that ends at ``until_at``, and of how many
+    percent of them the leads have been told.
+    """
+
+    class Period(models.TextChoices):
+        MONTH = "month", _("each month")
+        QUARTER = "quarter", _("each quarter")
+        DATES = "dates", _("from a day to a day")
+
+    class AtEnd(models.TextChoices):
+        NOTIFY = "notify", _("leads are told")
+        HOLD = "hold", _("nothing more starts")
+        STOP = "stop", _("nothing more starts, and what runs is stopped")
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_constraint=False)
+    kind = models.CharField(
+        max_length=20, blank=True, help_text=_("Such as gpu; empty for all devices other than CPUs.")
+    )
+    normalised = models.BooleanField(
+        default=False,
+        help_text=_("Counts devices by what they are worth beside an A100: an H100 as more than one, a T4 as less."),
+    )
+    period = models.CharField(max_length=8, choices=Period.choices, default=Period.MONTH)
+    first_day = models.DateField(null=True, blank=True, help_text=_("Only from a day to a day: the first, in UTC."))
+    last_day = models.DateField(null=True, blank=True, help_text=_("Only from a day to a day: the last, in UTC."))
+    hours = models.FloatField(
+        validators=[MinValueValidator(0), MaxValueValidator(MOST_HOURS)],
+        help_text=_("Device-hours in the period; of cpu, hours of one core."),
+    )
+    at_end = models.CharField(
+        max_length=8,
+        choices=AtEnd.choices,
+        default=AtEnd.NOTIFY,
+        help_text=_("What happens when they are used up. What runs is asked to save before it is stopped."),
+    )
+    used_hours = models.FloatField(default=0, editable=False)
+    counted_at = models.DateTimeField(null=True, editable=False)
+    until_at = models.DateTimeField(null=True, editable=False)
+    told = models.PositiveSmallIntegerField(default=0, editable=False)
+
+    class Meta:
+        ordering = ["project__name", "kind", "normalised", "period", "first_day"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "kind", "normalised", "period", "first_day", "last_day"],
+                nulls_distinct=False,
+                name="budget_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"budget {self.pk}"
+
+    @property
+    def level(self) -> int:
+        """The highest level that is reached; 0 for none."""
+        return max((one for one in BUDGET_LEVELS if self.used_hours >= self.hours * one / 100), default=0)
+
+    def clean(self) -> None:
+        """Refuses an unknown kind of device, and days that are no period."""
+        if self.kind and (fault := kinds.fault(self.kind)):
+            raise ValidationError({"kind": fault})
+        if self.period != self.Period.DATES:
+            if self.first_day or self.last_day:
+                raise ValidationError({"first_day": _("Only a budget of period dates has days.")})
+        elif not (self.first_day and self.last_day):
+            raise ValidationError({"first_day": _("A budget of period dates needs first_day and last_day.")})
+        elif not (EARLIEST <= self.first_day <= self.last_day <= min(LATEST, self.first_day + LONGEST_BUDGET)):
+            raise ValidationError(
+                {"last_day": _("The last day must not be before the first, nor more than ten years after it.")}
+            )
 
 
 class Limit(models.Model):

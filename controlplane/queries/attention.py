@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
@@ -28,6 +28,8 @@ from controlplane.jobs import models as rows
 from controlplane.jobs.held_idle import IDLE_FOR
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
+from controlplane.pools.models import BUDGET_LEVELS
+from controlplane.queries import budgets
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7
@@ -100,6 +102,18 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
     "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
+    "BudgetUsedUp": Form(
+        "warning",
+        _("Project {project} has used up budget {budget}"),
+        _("{used} of {hours} hours"),
+        _("Look at the budget"),
+    ),
+    "BudgetNearlyUsedUp": Form(
+        "note",
+        _("Project {project} has used most of budget {budget}"),
+        _("{used} of {hours} hours"),
+        _("Look at the budget"),
+    ),
     "DeviceUnhealthy": Form("critical", _("{kind} {index} of {node} is {health}"), "", _("Look at the device")),
     "DeviceHeldIdle": Form(
         "warning",
@@ -183,6 +197,7 @@ def attention(nodes: list[fleet.Node], devices: Iterable[HeldDevice], user: User
         *of_alarms.signs,
         *_of_nodes(nodes),
         *of_windows.signs,
+        *_of_budgets(user),
         *_of_devices(nodes, devices),
         *of_stages.signs,
     ]
@@ -251,6 +266,17 @@ def _of_windows() -> _Signs:
     windows = maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)
     signs = list(_window_signs(windows[:MOST_WINDOWS], now))
     return _Signs(signs, windows.count() - len(signs) if len(signs) == MOST_WINDOWS else 0)
+
+
+def _of_budgets(user: User) -> Iterable[Sign]:
+    """Signs of the visible budgets of which most or all is used, as a worker counted last."""
+    found = budgets.visible(user).filter(
+        until_at__gt=timezone.now(), used_hours__gte=F("hours") * BUDGET_LEVELS[0] / 100
+    )
+    for one in found.order_by("project__name", "pk"):
+        code = "BudgetUsedUp" if one.used_hours >= one.hours else "BudgetNearlyUsedUp"
+        params = {"project": one.project.name, "budget": one.pk, "at_end": one.at_end}
+        yield _sign(code, "/quota", {**params, "used": f"{one.used_hours:.4g}", "hours": f"{one.hours:.4g}"})
 
 
 def _window_signs(windows: Iterable[fleet.MaintenanceWindow], now: datetime) -> Iterable[Sign]:

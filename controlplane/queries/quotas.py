@@ -1,16 +1,17 @@
-"""Quotas of projects, and how much of each is in use."""
+"""Quotas of projects, how much of each is in use, borrowed and lent, and what projects hold in each pool."""
 
 from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from django.db.models import QuerySet, Sum
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.fleet.models import Device
 from controlplane.jobs.models import Claim
 from controlplane.pools import models as rows
 from scheduler.core.resources import charges
@@ -19,7 +20,11 @@ from scheduler.core.resources import charges
 class Quota(msgspec.Struct, frozen=True):
     """A project's quota of devices of a kind, and of a model if one is named, in devices (CPU: cores) or, if
     normalised, in A100 equivalents; null is unlimited. Unused quota may be borrowed by projects of the same cohort; an
-    empty name is a cohort too, but nothing is reclaimed in it."""
+    empty name is a cohort too, but nothing is reclaimed in it.
+
+    ``held`` is in use now, ``borrowed`` what of it is above nominal. ``lent`` is what others of the cohort have
+    borrowed, divided among those who leave something unused in proportion to that.
+    """
 
     number: int
     project: str
@@ -31,6 +36,18 @@ class Quota(msgspec.Struct, frozen=True):
     borrowing_limit: float | None
     lending_limit: float | None
     held: float
+    borrowed: float
+    lent: float
+
+
+class PoolHolding(msgspec.Struct, frozen=True):
+    """What a project holds of a kind of device in a pool, of what the pool has; in devices, of CPUs in cores."""
+
+    project: str
+    pool: str
+    kind: str
+    held: float
+    capacity: float
 
 
 def visible(user: User) -> QuerySet[rows.Quota]:
@@ -39,19 +56,13 @@ def visible(user: User) -> QuerySet[rows.Quota]:
 
 
 def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
-    """These quotas, and how much of each is in use."""
+    """These quotas, and how much of each is in use, borrowed and lent."""
     quotas = list(quotas)
-    held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
-    claims = (
-        Claim.objects.filter(
-            closed_at=None, part__attempt__stage__job__project__in={quota.project_id for quota in quotas}
-        )
-        .order_by()
-        .values_list("part__attempt__stage__job__project", "device__kind", "device__model", "device__features")
-        .annotate(milli=Sum("milli"))
-    )
-    for project, kind, model, features, milli in claims:
-        held[project].append((kind, model, charges.of(kind, features), milli))
+    # Others of their cohorts, whom the user may not see: they borrow and lend too.
+    cohorts = rows.Quota.objects.filter(cohort__in={quota.cohort for quota in quotas})
+    everyone = {quota.pk: quota for quota in [*cohorts, *quotas]}.values()
+    held = _held(everyone)
+    lent = _lent(everyone, held)
     return [
         Quota(
             number=quota.pk,
@@ -63,11 +74,72 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
             nominal=quota.nominal,
             borrowing_limit=quota.borrowing_limit,
             lending_limit=quota.lending_limit,
-            held=sum(
-                milli * (worth if quota.normalised else 1.0) / 1000
-                for kind, model, worth, milli in held[quota.project_id]
-                if kind == quota.kind and quota.model.lower() in model.lower()
-            ),
+            held=held[quota.pk],
+            borrowed=_borrowed(quota, held),
+            lent=lent[quota.pk],
         )
         for quota in quotas
+    ]
+
+
+def _held(quotas: Collection[rows.Quota]) -> dict[int, float]:
+    """Return how much of each of these quotas is in use, by number."""
+    held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
+    claims = (
+        Claim.objects.filter(
+            closed_at=None, part__attempt__stage__job__project__in={quota.project_id for quota in quotas}
+        )
+        .order_by()
+        .values_list("part__attempt__stage__job__project", "device__kind", "device__model", "device__features")
+        .annotate(milli=Sum("milli"))
+    )
+    for project, kind, model, features, milli in claims:
+        held[project].append((kind, model, charges.of(kind, features), milli))
+    return {
+        quota.pk: sum(
+            milli * (worth if quota.normalised else 1.0) / 1000
+            for kind, model, worth, milli in held[quota.project_id]
+            if kind == quota.kind and quota.model.lower() in model.lower()
+        )
+        for quota in quotas
+    }
+
+
+def _borrowed(quota: rows.Quota, held: Mapping[int, float]) -> float:
+    return 0.0 if quota.nominal is None else max(0.0, held[quota.pk] - quota.nominal)
+
+
+def _lent(quotas: Iterable[rows.Quota], held: Mapping[int, float]) -> dict[int, float]:
+    """Return how much of each of these quotas others have borrowed, by number."""
+    lent: dict[int, float] = defaultdict(float)
+    sorts: dict[tuple[object, ...], list[rows.Quota]] = defaultdict(list)
+    for quota in quotas:
+        sorts[quota.cohort, quota.kind, quota.model.lower(), quota.normalised].append(quota)
+    for members in sorts.values():
+        borrowed = sum(_borrowed(quota, held) for quota in members)
+        spare = {
+            quota.pk: max(0.0, min(quota.nominal - held[quota.pk], quota.lending_limit or quota.nominal))
+            for quota in members
+            if quota.nominal is not None and quota.lending_limit != 0
+        }
+        total = sum(spare.values())
+        lent |= {pk: round(one * min(1.0, borrowed / total), 3) for pk, one in spare.items() if total}
+    return lent
+
+
+def held_by_pool(user: User, project: str = "") -> list[PoolHolding]:
+    """What the projects that this user may see, or one of them, hold now in each pool."""
+    job = "part__attempt__stage__job"
+    seen = permissions.visible_projects(user)
+    claims = (
+        Claim.objects.filter(closed_at=None, **{f"{job}__project__in": seen.filter(name=project) if project else seen})
+        .order_by()
+        .values_list(f"{job}__project__name", f"{job}__pool__name", "device__kind")
+        .annotate(milli=Sum("milli"))
+    )
+    there = Device.objects.order_by().values_list("node__pools__name", "kind").annotate(milli=Sum("capacity_milli"))
+    capacity = {(pool, kind): milli for pool, kind, milli in there}
+    return [
+        PoolHolding(name, pool, kind, milli / 1000, capacity.get((pool, kind), 0) / 1000)
+        for name, pool, kind, milli in sorted(claims)
     ]

@@ -32,6 +32,10 @@ REASONS = (
     _("avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}"),
     _("asks {asked} {kind}; the hard limit of project {project} is {limit}"),
     _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
+    _(
+        "project {project} has used {used} of the {hours} {kind}-hours of budget {number}; nothing more starts before "
+        "{time}, unless it is raised"
+    ),
     _("{user} already runs {running} of {limit} stages"),
     _("{user} runs {running} of the {limit} stages that limit {number} allows"),
     _("{user} holds {held} of the {limit} devices that limit {number} allows; asks {asked}"),
@@ -65,6 +69,7 @@ CHANGES = (
     _("without an image"),
     _("with secret {secret} set again"),
     _("with pool {pool} allowed to project {project}"),
+    _("with more hours in budget {number} of project {project}"),
     _("with a time limit of {limit}"),
     _("on {nodes} nodes instead of {was}"),
     _("with {count} {kind} per node instead of {was}"),

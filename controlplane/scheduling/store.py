@@ -30,7 +30,7 @@ from controlplane.scheduling.typical_requests import TypicalRequests
 from controlplane.scheduling.usage import UsageLedger
 from controlplane.scheduling.waiting_reasons import WaitingReasons
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Limit, News, Node, Plan, Pool, Project, Quota, Snapshot
+from scheduler.core.model.types import Budget, Limit, News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.core.planning.garbage import uncollected
 from scheduler.core.ports import Applied
 from scheduler.profiles import DEFAULT, PROFILES
@@ -49,6 +49,11 @@ SELECT (SELECT coalesce(json_agg(to_jsonb(p) || jsonb_build_object('number', v.n
                    'devices', l.devices) ORDER BY l.id), '[]')
         FROM pools_limit l LEFT JOIN pools_pool p ON p.id = l.pool_id
              LEFT JOIN access_project t ON t.id = l.project_id LEFT JOIN access_user u ON u.id = l.user_id),
+       (SELECT coalesce(json_agg(jsonb_build_object(
+                   'number', b.id, 'project', p.name, 'kind', b.kind, 'normalised', b.normalised, 'hours', b.hours,
+                   'used', b.used_hours, 'until', extract(epoch FROM b.until_at)) ORDER BY b.id), '[]')
+        FROM pools_budget b JOIN access_project p ON p.id = b.project_id
+        WHERE b.at_end <> 'notify' AND b.used_hours >= b.hours AND b.until_at > to_timestamp(%s)),
        (SELECT coalesce(json_agg(json_build_array(w.id, w.node_id, p.name, extract(epoch FROM w.starts_at),
                                                   extract(epoch FROM w.ends_at), w.reason) ORDER BY w.id), '[]')
         FROM fleet_maintenancewindow w LEFT JOIN pools_pool p ON p.id = w.pool_id
@@ -86,8 +91,8 @@ class LiveStore:
     def load(self, now: float) -> Snapshot:
         """Return the snapshot for one cycle: everything that it may know."""
         with connection.cursor() as cursor:
-            cursor.execute(_RULES, [now])
-            pools, projects, quotas, limits, windows = (parsed(column) for column in cursor.fetchone())
+            cursor.execute(_RULES, [now, now])
+            pools, projects, quotas, limits, budgets, windows = (parsed(column) for column in cursor.fetchone())
             pinning = any(not pool["storage_path"] for pool in pools)
             changed = self._feed.read(cursor)
             stages = changed.stages if changed else None
@@ -136,6 +141,18 @@ class LiveStore:
                     devices_milli=_milli(limit["devices"]),
                 )
                 for limit in limits
+            ),
+            budgets=tuple(
+                Budget(
+                    number=budget["number"],
+                    project=budget["project"],
+                    kind=budget["kind"],
+                    hours=budget["hours"],
+                    used_hours=budget["used"],
+                    until_at=float(budget["until"]),
+                    normalised=budget["normalised"],
+                )
+                for budget in budgets
             ),
             pools=tuple(
                 Pool(

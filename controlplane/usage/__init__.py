@@ -1,1 +1,1 @@
-"""Usage: a daily ledger of device time derived from claims, its prices, and advice checked against measurements."""
+"""Usage: a daily ledger of device time derived from claims, prices, budgets, and advice checked by measurements."""

@@ -4,7 +4,8 @@ from celery import shared_task
 from django.utils import timezone
 
 from controlplane.operations.watch import claim
-from controlplane.usage import ledger
+from controlplane.pools.models import Budget
+from controlplane.usage import budgets, ledger
 
 EVERY_S = 60.0
 
@@ -13,6 +14,8 @@ EVERY_S = 60.0
     name="maintenance.usage", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def count() -> None:
-    """Brings the usage ledger up to now. Idempotent: days are computed anew, and a measurement is added once."""
+    """Brings the usage ledger and what is used of budgets up to now. Idempotent: days are computed anew, and a
+    measurement is added once."""
     if claim("usage", EVERY_S * 0.9):
         ledger.refresh(timezone.now())
+        budgets.refresh(Budget.objects.all())

@@ -57,6 +57,7 @@ class AsyncClient:
         self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncQuotas(self.wire)
+        self.budgets = AsyncBudgets(self.wire)
         self.limits = AsyncLimits(self.wire)
         self.tokens = AsyncTokens(self.wire)
         self.project = ""
@@ -736,6 +737,32 @@ class AsyncQuotas:
     async def delete(self, number: int, *, if_match: str = "*") -> None:
         """Delete a quota, so that its project is unlimited there. For accountants."""
         await self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
+
+
+class AsyncBudgets:
+    """The budgets of device-hours of projects; each has a number."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the budgets of your projects, what is used of each, and when it ends at the present rate."""
+        for each in (await self._wire.get("/budgets"))["results"]:
+            yield each
+
+    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a ``project`` a budget of ``hours`` of a ``kind`` in each ``period``, with what happens ``at_end``.
+        For accountants."""
+        return dict(await self._wire.post("/budgets", dict(settings)))
+
+    async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a budget; with its ETag only as it was read. For accountants."""
+        path = f"/budgets/{number}"
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def delete(self, number: int, *, if_match: str = "*") -> None:
+        """Delete a budget, so that nothing is held back for it any more. For accountants."""
+        await self._wire.call("DELETE", f"/budgets/{number}", headers={"If-Match": if_match})
 
 
 class AsyncLimits:

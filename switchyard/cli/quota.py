@@ -92,6 +92,8 @@ COLUMNS = (
     Column("MODEL", lambda one: one["model"]),
     Column("NOMINAL", lambda one: units.amount_of(one["nominal"]), right=True),
     Column("HELD", lambda one: units.amount_of(one["held"]), right=True),
+    Column("BORROWED", lambda one: units.amount_of(one["borrowed"]), right=True),
+    Column("LENT", lambda one: units.amount_of(one["lent"]), right=True),
     Column("BORROWS", lambda one: units.amount_of(one["borrowing_limit"]), right=True),
     Column("LENDS", lambda one: units.amount_of(one["lending_limit"]), right=True),
     Column("COHORT", lambda one: one["cohort"]),

@@ -54,6 +54,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Projects": {
         "project": "list, add and change projects and their members",
         "quota": "list, set and delete quotas of projects",
+        "budget": "list, set and delete budgets of device-hours of projects",
         "limit": "list, set and unset limits of users",
         "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",

@@ -29,7 +29,7 @@ from controlplane.jobs import logs, service
 from controlplane.jobs.curves import Curve
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, Part, Stage
 from controlplane.pools import profiles as own
-from controlplane.pools.models import Pool, ProfileVersion
+from controlplane.pools.models import Budget, Limit, Pool, ProfileVersion, Quota
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.scheduling import shadow
 from controlplane.scheduling.recorder import Noted, Recorder
@@ -461,6 +461,7 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     _simulated(yard)
     _own_profile(yard)
     _accounted(yard)
+    _entitled(yard)
     _scheduled(yard)
     return yard
 
@@ -516,6 +517,27 @@ def _accounted(yard: Yard) -> None:
     first = yard.now.date() - timedelta(days=365)
     for kind, model, price in (("gpu", "", "1.20"), ("gpu", "H100", "2.80"), ("npu", "", "1.10"), ("cpu", "", "0.03")):
         Price.objects.create(kind=kind, model=model, per_device_hour=price, valid_from=first)
+
+
+def _entitled(yard: Yard) -> None:
+    """Quotas, budgets and limits of the projects, from plenty to used up."""
+    projects = list(Project.objects.order_by("name"))
+    for number, project in enumerate(projects):
+        for kind in ("gpu", "npu"):
+            nominal = 6 * (len(projects) - number)
+            Quota.objects.create(project=project, kind=kind, cohort="lab", nominal=nominal, borrowing_limit=24)
+        Budget.objects.create(
+            project=project, kind="gpu", hours=2500 * (number + 1), at_end=("hold", "notify")[number % 2]
+        )
+    Quota.objects.create(project=projects[0], kind="gpu", model="MI300X", nominal=None)
+    Budget.objects.create(project=projects[0], normalised=True, period="quarter", hours=90_000)
+    today = yard.now.date()
+    first, last = today - timedelta(days=20), today + timedelta(days=70)
+    Budget.objects.create(
+        project=projects[-1], period="dates", first_day=first, last_day=last, hours=800, at_end="stop"
+    )  # fmt: skip
+    Limit.objects.create(running=40, waiting=500)
+    Limit.objects.create(project=projects[0], devices=16)
 
 
 def _ended(*said: ends.Clause) -> Told:

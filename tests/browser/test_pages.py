@@ -22,7 +22,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
-    "/profiles/night-shift", "/profiles/hybrid", "/usage", "/schedules",
+    "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
     "/schedules/1",
 )  # fmt: skip
 

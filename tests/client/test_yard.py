@@ -788,6 +788,7 @@ def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said
     row = {
         "number": 3, "project": "vision", "kind": "gpu", "model": "H100", "normalised": False, "cohort": "",
         "nominal": 8.0, "borrowing_limit": None, "lending_limit": None, "held": 2.0,
+        "borrowed": 0.0, "lent": 1.5,
     }  # fmt: skip
     server.on("GET", "/quotas", said(200, {"results": [row]}))
     server.on("PATCH", "/quotas/3", said(200, {**row, "nominal": None}))
@@ -800,9 +801,39 @@ def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said
     assert server.to("POST", "/quotas")[0].json == {
         "project": "vision", "kind": "npu", "model": "", "normalised": False, "nominal": 2.0,
     }  # fmt: skip
-    assert yard("quota", "list")[1].splitlines()[1].split("\t")[:5] == ["vision", "gpu", "H100", "8", "2"]
+    assert yard("quota", "list")[1].splitlines()[1].split("\t")[:7] == ["vision", "gpu", "H100", "8", "2", "0", "1.5"]
     assert yard("quota", "set", "vision")[0] == 2
     assert yard("quota", "delete", "vision", "cpu")[0] == 3
+
+
+def test_a_budget_is_set_where_it_is_and_added_where_it_is_not(yard, server, said):
+    row = {
+        "number": 3, "project": "vision", "kind": "gpu", "normalised": False, "period": "month",
+        "first_day": "2026-11-01", "last_day": "2026-11-30", "until_at": "2026-12-01T00:00:00Z", "hours": 500.0,
+        "at_end": "hold", "used_hours": 431.25, "hours_per_day": 20.0, "forecast_hours": 584.1, "is_used_up": False,
+        "ends_at": None,
+    }  # fmt: skip
+    server.on("GET", "/budgets", said(200, {"results": [row]}))
+    server.on("PATCH", "/budgets/3", said(200, {"project": "vision", "hours": 800.0}))
+    server.on("POST", "/budgets", said(201, {**row, "number": 4}))
+    server.on("DELETE", "/budgets/3", said(204))
+    assert yard("budget")[1].splitlines()[1].split("\t")[:9] == [
+        "3", "vision", "gpu", "month", "500", "431.2", "584.1", "lasts", "hold",
+    ]  # fmt: skip
+    assert yard("budget", "set", "vision", "--kind", "gpu", "--hours", "800")[1].startswith(
+        "budget 3 of project vision"
+    )
+    assert server.to("PATCH", "/budgets/3")[0].json == {"hours": 800.0}
+    once = ("--from", "2027-01-01", "--to", "2027-06-30", "--normalised")
+    assert yard("budget", "set", "vision", *once, "--hours", "9", "--at-end", "stop")[0] == 0
+    assert server.to("POST", "/budgets")[0].json == {
+        "project": "vision", "kind": "", "normalised": True, "period": "dates", "first_day": "2027-01-01",
+        "last_day": "2027-06-30", "hours": 9.0, "at_end": "stop",
+    }  # fmt: skip
+    assert yard("budget", "delete", "vision", "--kind", "gpu")[:2] == (0, "budget 3 of project vision is deleted\n")
+    assert yard("budget", "delete", "vision", "--kind", "npu")[0] == 1
+    for wrong in (["set"], ["set", "vision"], ["set", "vision", "--hours", "1", "--from", "2027-01-01"]):
+        assert yard("budget", *wrong)[0] == 2, wrong
 
 
 def test_a_limit_is_set_where_it_is_and_added_where_it_is_not(yard, server, said):

@@ -33,7 +33,7 @@ READS = [
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "jobs/{number}/receipt", "jobs/{number}/failures", "usage", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
-    "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "limits",
+    "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "budgets", "limits",
     "priority-classes", "overview", "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
     "projects/default/retention",
@@ -48,7 +48,7 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"jobs/watch",
-          "quotas/{id}", "limits/{id}", "priority-classes/{id}",
+          "quotas/{id}", "budgets/{id}", "limits/{id}", "priority-classes/{id}",
           "projects/{id}/settings", "projects/{id}/members/{user}",
           "projects/{id}/webhooks", "projects/{id}/webhooks/{name}",
           "device-codes", "device-codes/token", "tokens", "tokens/{id}",

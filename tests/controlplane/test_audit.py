@@ -27,7 +27,7 @@ from controlplane.accounts.models import AuditEntry, Member, Project, Token, Use
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node
 from controlplane.jobs.models import Attempt, Job
-from controlplane.pools.models import Limit, Pool, PriorityClass, Profile, Quota
+from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
 from controlplane.usage.models import Price
@@ -134,6 +134,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def schedule() -> int:
         return Schedule.objects.latest("id").pk
 
+    def budget() -> int:
+        return Budget.objects.latest("id").pk
+
     def limit() -> int:
         return Limit.objects.latest("id").pk
 
@@ -206,6 +209,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "quotas"): (lambda: staff.post("/quotas", {"project": "default", "kind": "gpu"}), "quota.add"),
         ("PATCH", "quotas/{number}"): (lambda: change(f"/quotas/{quota()}", {"nominal": 2}), "quota.change"),
         ("DELETE", "quotas/{number}"): (lambda: delete(f"/quotas/{quota()}"), "quota.delete"),
+        ("POST", "budgets"): (lambda: staff.post("/budgets", {"project": "default", "hours": 5}), "budget.add"),
+        ("PATCH", "budgets/{number}"): (lambda: change(f"/budgets/{budget()}", {"hours": 6}), "budget.change"),
+        ("DELETE", "budgets/{number}"): (lambda: delete(f"/budgets/{budget()}"), "budget.delete"),
         ("POST", "limits"): (lambda: staff.post("/limits", {"running": 3}), "limit.add"),
         ("PATCH", "limits/{number}"): (lambda: change(f"/limits/{limit()}", {"running": 2}), "limit.change"),
         ("DELETE", "limits/{number}"): (lambda: delete(f"/limits/{limit()}"), "limit.delete"),
@@ -473,6 +479,13 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             quota = Quota.objects.get()
             form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 1, "form-0-id": quota.pk, "form-0-nominal": 6}
             return [made, (browser.post(at("changelist"), {**form, "_save": "Save"}), "quota.change")]
+        case "Budget":
+            row = {"project": town.project.pk, "kind": "gpu", "period": "month", "at_end": "hold"}
+            return [
+                add("budget.add", **row, hours=4),
+                change(Budget.objects.get(), "budget.change", **row, hours=5),
+                delete(Budget.objects.get(), "budget.delete"),
+            ]
         case "Limit":
             made = add("limit.add", running=4)
             return [

@@ -15,6 +15,7 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import (
     Alternative,
+    Budget,
     Limit,
     Maintenance,
     Node,
@@ -151,6 +152,7 @@ CASES = (
     Case("NodesAvoided", lambda: world(stage(1, avoid=("a",))), "avoid"),
     Case("ExceedsQuotaMax", lambda: world(stage(1, gpus=4), quotas=(Quota("lab", "gpu", 1000, 1000),)), "quota"),
     Case("QuotaExhausted", lambda: world(stage(1), quotas=(Quota("lab", "gpu", 1000),), **GOING), "quota"),
+    Case("Budget", lambda: world(stage(1), budgets=(Budget(7, "lab", "", 10.0, 10.5, NOW + 600),)), "budget"),
     Case(
         "UserLimit",
         lambda: world(stage(1, user="bob"), pools=(Pool("default", user_limit=1),), **GOING),
@@ -278,6 +280,8 @@ def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
         case "quota":
             right = replace(snap.quotas[0], nominal_milli=int(float(params["quota"]) * 1000))
             return replace(snap, quotas=(right,))
+        case "budget":
+            return replace(snap, budgets=())
         case "start-pool":
             return replace(snap, pools=(replace(snap.pools[0], stopped_by=""),))
         case "resume-nodes":

@@ -35,6 +35,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "bundle": ("with its code uploaded again", "user"),
     "secret": ("with secret {secret} set again", "user"),
     "allow-pool": ("with pool {pool} allowed to project {project}", "admin"),
+    "budget": ("with more hours in budget {number} of project {project}", "admin"),
     "image": ("with an image that can be fetched", "user"),
     "no-image": ("without an image", "user"),
     "limit": ("with a time limit of {limit}", "user"),
@@ -202,6 +203,15 @@ def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[CounterfactualChange
     if stage.pool_refused:
         change = CounterfactualChange("allow-pool", {"pool": stage.pool, "project": stage.project})
         yield change, on_stage(pool_refused=False)
+    spent = [one for one in world.budgets if any(one.covers(stage, way) for way in stage.alternatives)]
+    for budget in spent if all(any(one.covers(stage, way) for one in spent) for way in stage.alternatives) else ():
+        change = CounterfactualChange("budget", {"number": budget.number, "project": budget.project})
+        yield (
+            change,
+            lambda seen, gone=budget: replace(  # type: ignore[misc]
+                seen, budgets=tuple(one for one in seen.budgets if one != gone)
+            ),
+        )
     if any(pool.name == stage.pool and pool.stopped_by for pool in world.pools):
         pools = tuple(replace(pool, stopped_by="") if pool.name == stage.pool else pool for pool in world.pools)
         yield CounterfactualChange("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)

@@ -84,13 +84,27 @@ def gate(view: View, outcome: WaitOutcome) -> float | None:
     return earliest
 
 
+def over_budget(view: View, stage: Stage, feasible: FeasibleSet) -> Reason | None:
+    """Return the budget of its project that keeps a stage from using more devices in this way, if one does.
+
+    No profile can leave this out: a budget is the project's, in whatever pool its stages run.
+    """
+    for one in view.snapshot.budgets:
+        if one.until_at > view.now and one.covers(stage, feasible.alternative):
+            kind = f"normalised {one.kind or 'device'}" if one.normalised else one.kind or "device"
+            numbers = {"used": f"{one.used_hours:.4g}", "hours": f"{one.hours:.4g}", "number": one.number}
+            until = {"time": times.clock(one.until_at), "at": one.until_at}
+            return Reason("Budget", {"project": stage.project, "kind": kind, **numbers, **until})
+    return None
+
+
 def admitted(view: View, outcome: WaitOutcome, request: RequestClass) -> list[FeasibleSet]:
     """Return the feasible sets that no policy forbids, whatever is free. Notes the reasons of the others.
 
     A refusal holds for the rest of the cycle, because holdings of projects and stages ahead only grow in it.
     """
     policies = view.profile(request.pool).admits
-    if not policies:
+    if not policies and not view.snapshot.budgets:
         return request.feasible_sets
     key = view.group(outcome.stage)
     known = view.refusals.get(key)
@@ -101,7 +115,7 @@ def admitted(view: View, outcome: WaitOutcome, request: RequestClass) -> list[Fe
     refused: list[Reason] = []
     for feasible in request.feasible_sets:
         found = (policy.admit(outcome.stage, feasible, view) for policy in policies)
-        reason = next((one for one in found if one), None)
+        reason = over_budget(view, outcome.stage, feasible) or next((one for one in found if one), None)
         if reason is None:
             feasible_sets.append(feasible)
         elif reason not in refused:

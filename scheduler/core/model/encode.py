@@ -56,6 +56,7 @@ def _sorted(world: Snapshot) -> Snapshot:
         projects=tuple(sorted(world.projects, key=lambda one: one.id)),
         quotas=tuple(sorted(world.quotas, key=lambda one: (one.cohort, one.project, one.kind))),
         limits=tuple(sorted(world.limits, key=lambda one: one.number)),
+        budgets=tuple(sorted(world.budgets, key=lambda one: one.number)),
         pools=tuple(sorted(world.pools, key=lambda one: one.name)),
         maintenance=tuple(sorted(world.maintenance, key=lambda one: one.id)),
     )

@@ -47,6 +47,12 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry(
         "QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"
     ),
+    ReasonEntry(
+        "Budget",
+        "project {project} has used {used} of the {hours} {kind}-hours of budget {number}; nothing more starts before "
+        "{time}, unless it is raised",
+        "admin",
+    ),
     ReasonEntry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
     ReasonEntry("UserStages", "{user} runs {running} of the {limit} stages that limit {number} allows", "nobody"),
     ReasonEntry(

@@ -367,6 +367,25 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget of device-hours that a project has used up: until ``until_at`` nothing of it starts that asks for such
+    devices. An empty ``kind`` stands for every device other than CPUs; a ``normalised`` one counts A100 equivalents."""
+
+    number: int
+    project: str
+    kind: str
+    hours: float
+    used_hours: float
+    until_at: float
+    normalised: bool = False
+
+    def covers(self, stage: Stage, alternative: Alternative) -> bool:
+        """Whether the stage would use such devices in this way to run it."""
+        kinds = {ask.kind for ask in alternative.asks}
+        return stage.project == self.project and (self.kind in kinds if self.kind else bool(kinds - {"cpu"}))
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A tenant. ``used_device_s`` is its decayed use, for fair share against ``weight``."""
 
@@ -443,6 +462,7 @@ class Snapshot:
     projects: tuple[Project, ...] = ()
     quotas: tuple[Quota, ...] = ()
     limits: tuple[Limit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     pools: tuple[Pool, ...] = (Pool("default"),)
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     maintenance: tuple[Maintenance, ...] = ()

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from scheduler.core.matching.gate import over_budget
 from scheduler.core.model.clauses import clause, say, several
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
@@ -123,6 +124,8 @@ def _one_more(
 
 def _admits(view: View, stage: Stage, feasible: FeasibleSet, held: tuple[Grant, ...]) -> bool:
     """Return whether every policy admits the stage at this size; what it holds already is not counted twice."""
+    if over_budget(view, stage, feasible):
+        return False
     policies = view.profile(stage.pool).admits
     if not policies:
         return True

@@ -33,6 +33,7 @@ _REASONS: Final = {
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
     "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
+    "Budget": "AssocGrpCPUMinutesLimit",
     "UserLimit": "AssocMaxJobsLimit", "UserStages": "AssocMaxJobsLimit", "UserDevices": "AssocMaxGRESPerJob",
     "PoolStopped": "PartitionDown", "NodesUnavailable": "ReqNodeNotAvail",
     "NoMatchingDevice": "BadConstraints", "ExceedsClusterMax": "PartitionConfig", "PoolRefused": "AccountNotAllowed",
