@@ -51,6 +51,7 @@ urlpatterns = [
     path("jobs/<int:number>", job.show, name="job"),
     path("jobs/<int:number>_<int:index>", array.element, name="element"),
     path("arrays/<int:number>", array.show, name="array"),
+    *(path(f"jobs/<int:number>/{tab}", job.show, {"tab": tab}, name=f"job-{tab}") for tab in job.TABS[1:]),
     path("jobs/<int:number>/log", job.log, name="job-log"),
     path("jobs/<int:number>/otherwise", otherwise.show, name="job-otherwise"),
     path("jobs/new/parse", submit.parse, name="submit-parse"),

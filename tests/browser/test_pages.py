@@ -20,7 +20,9 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
-    "/", "/queue", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
+    "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
+    "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec",
+    "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/schedules",
     "/schedules/1",
@@ -166,6 +168,27 @@ def test_a_loss_curve_is_there_in_a_browser_that_never_saw_it_grow(open_page: Op
     assert witness.complaints() == []
 
 
+def test_what_a_running_job_prints_and_its_loss_are_seen_without_scrolling(open_page: Open, site: Site) -> None:
+    page, _witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    _drawn(page)
+    expect(page.locator(".y-log .rows")).to_contain_text("step 39", timeout=20_000)
+    for part in (".y-log", "#panel-values [data-chart]"):
+        assert page.locator(part).evaluate("e => e.getBoundingClientRect().top") < 700, part
+
+
+def test_each_reported_number_has_a_curve_of_its_own_among_the_measurements(open_page: Open, site: Site) -> None:
+    page, witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
+    page.click(".y-tabs >> text=Metrics")
+    page.wait_for_url(re.compile("/metrics$"))
+    expect(page.locator(".y-each .y-fig b").first).to_be_visible(timeout=20_000)
+    assert page.locator(".y-each .y-fig b").all_inner_texts() == ["train lr", "train loss"]
+    page.click("#panel-devices .y-seg >> text=Temperature")
+    expect(page.locator("#panel-devices .y-fig")).to_be_visible(timeout=20_000)
+    assert _chart(page, "chart-devices")["unit"] == "°C"
+    assert witness.complaints() == []
+
+
 def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site: Site) -> None:
     """Also for little memory, and after the page's live part was rendered again."""
     number = site.number("moe-router")
@@ -175,7 +198,7 @@ def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site:
         "JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s)",
         number,
     )
-    page, _witness = open_page(f"/jobs/{number}")
+    page, _witness = open_page(f"/jobs/{number}/metrics")
     for _turn in range(2):
         expect(page.locator("#keep-memory .y-fig")).to_be_visible(timeout=20_000)
         chart = _chart(page, "chart-memory")
@@ -334,7 +357,7 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
     site.append_to_log(
         number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
     )
-    page, witness = open_page(f"/jobs/{number}")
+    page, witness = open_page(f"/jobs/{number}/logs")
     expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
     page.fill("[data-log-find]", "NEEDLE")
     expect(page.locator("[data-log-count]")).to_have_text("0 found")
@@ -363,6 +386,7 @@ def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> N
     page.fill("#ask-cancel [name=reason]", "not needed")
     page.click("#ask-cancel button[type=submit]")
     expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED", timeout=20_000)
+    page.click(".y-tabs >> text=Attempts and events")
     expect(page.locator(".y-list.scroll")).to_contain_text("not needed")
     assert witness.complaints() == []
 
@@ -375,7 +399,6 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     page.fill("#ask-pause [name=reason]", "a demonstration")
     page.click("#ask-pause button[type=submit]")
     expect(panel.locator(".y-badge").first).to_have_text("SUSPENDED", timeout=20_000)
-    expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
     panel.locator("text=Adjust…").first.click()
     page.fill("#ask-adjust [name=cpu_weight]", "0")
     page.click("#ask-adjust button[type=submit]")
@@ -388,6 +411,8 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     panel.locator("text=Let it go on…").first.click()
     page.click("#ask-go-on button[type=submit]")
     expect(panel.locator(".y-badge")).to_have_count(0, timeout=20_000)
+    page.click(".y-tabs >> text=Attempts and events")
+    expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
     assert witness.complaints() == []
 
 

@@ -21,6 +21,7 @@ from controlplane.fleet.models import Node
 from controlplane.jobs import basis, funnel
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import reason_text
+from controlplane.pages.job import TABS
 from controlplane.pages.shell import PLACES
 from controlplane.queries.attention import FORMS
 from controlplane.queries.words import (
@@ -64,6 +65,11 @@ def text(client: Client, path: str, status: int = 200, **headers: str) -> str:
     return answer.content.decode()
 
 
+def every_tab(client: Client, number: int, **headers: str) -> str:
+    """All tabs of a job's page, one after another."""
+    return "".join(text(client, f"/jobs/{number}{'' if tab == TABS[0] else f'/{tab}'}", **headers) for tab in TABS)
+
+
 def test_every_place_of_the_navigation_is_a_page(town: Town) -> None:
     client = browser(town.owner)
     for place in PLACES:
@@ -93,10 +99,24 @@ def test_a_running_job_is_told_with_its_place_and_its_log(town: Town) -> None:
     assert b"".join(only.streaming_content) == b"careful\n"  # type: ignore[attr-defined]
 
 
+def test_a_tab_of_a_job_has_an_address_and_says_that_it_is_open(town: Town) -> None:
+    job = town.running(town.machine())
+    client = browser(town.owner)
+    for tab in TABS:
+        path = f"/jobs/{job.number}{'' if tab == TABS[0] else f'/{tab}'}"
+        assert re.findall(r'<a href="(/jobs/[^"]*)" aria-current="page"', text(client, path)) == [path]
+    text(client, f"/jobs/{job.number}/elsewhere", 404)
+    page = text(client, f"/jobs/{job.number}/metrics?range=6h&metric=power")
+    assert 'metrics?since_s=21600" data-measure="power"' in page
+    page = text(client, f"/jobs/{job.number}/metrics?range=forever&metric=%3Cimg%3E")
+    assert 'metrics?since_s=900" data-measure="utilisation"' in page
+
+
 def test_who_may_not_see_a_job_is_told_that_there_is_none(town: Town) -> None:
     town.machine()
     job = town.job(name="private-thing")
-    for path in (f"/jobs/{job.number}", f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=out"):
+    tabs = [f"/jobs/{job.number}", *(f"/jobs/{job.number}/{tab}" for tab in TABS[1:])]
+    for path in (*tabs, f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=out"):
         text(browser(town.stranger), path, 404)
     assert "private-thing" not in text(browser(town.stranger), "/jobs")
     assert "private-thing" not in text(browser(town.stranger), f"/jobs/new?from={job.number}")
@@ -127,7 +147,9 @@ def test_markup_from_outside_stays_text(town: Town) -> None:
         f"/jobs/new?from={job.number}",
     ):
         assert "<img" not in text(client, path), path
-    assert "&lt;img src=x" in text(client, f"/jobs/{job.number}")
+    everything = every_tab(client, job.number)
+    assert "&lt;img src=x" in everything
+    assert "<img" not in everything
 
 
 def test_the_live_part_alone_is_a_part_of_the_whole_page(town: Town) -> None:
