@@ -27,7 +27,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.queries import arrays, failures, jobs, receipts
+from controlplane.queries import arrays, failures, jobs, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries.cursor import Page, page_of
@@ -41,15 +41,28 @@ EVENTS = 100
 MOST_ATTEMPTS = 500
 MOST_POINTS = 500
 # The first tab is the job's own address; the others are a word behind it.
-TABS = ("summary", "logs", "metrics", "timeline", "checkpoints", "usage", "spec")
+TABS = ("summary", "logs", "metrics", "timeline", "waits", "checkpoints", "usage", "spec")
 TITLES = {
     "summary": gettext_lazy("Summary"),
     "logs": gettext_lazy("Log"),
     "metrics": gettext_lazy("Metrics"),
     "timeline": gettext_lazy("Attempts and events"),
+    "waits": gettext_lazy("Waits"),
     "checkpoints": gettext_lazy("Checkpoints"),
     "usage": gettext_lazy("Usage"),
     "spec": gettext_lazy("Job file"),
+}
+# Kinds of reasons for waiting; see ``controlplane.queries.waits``.
+KINDS_OF_WAIT = {
+    "hold": gettext_lazy("on hold"),
+    "dependency": gettext_lazy("dependency"),
+    "time": gettext_lazy("chosen time or retry"),
+    "request": gettext_lazy("what it asks for"),
+    "quota": gettext_lazy("quota"),
+    "limit": gettext_lazy("limit"),
+    "service": gettext_lazy("nodes out of service"),
+    "capacity": gettext_lazy("capacity"),
+    "order": gettext_lazy("order of the queue"),
 }
 # How far back measurements are drawn, as ``range`` in the address, in seconds.
 SPANS = {"15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800, "14d": 1_209_600}
@@ -240,6 +253,7 @@ def _summary(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, A
         "failed": [(by_name[one.stage], one) for one in failures.of_job(row, FEW_FAILED).results],
         "failed_more": sum(stage["state"] == "FAILED" for stage in job["stages"]) - FEW_FAILED,
         "told": telling,
+        "paces": pace.of_job(row).results,
         "values": values[:FEW_VALUES],
         "values_more": len(values) - FEW_VALUES,
         "running": running(_attempts(request, row), {name: stage["state"] for name, stage in by_name.items()}, API),
@@ -289,6 +303,16 @@ def _timeline(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, 
     }
 
 
+def _waits(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    found = waits.of_job(row).results
+    return {
+        "waits": [
+            {"stage": each, "causes": [(cause, KINDS_OF_WAIT[cause.of]) for cause in each.causes]} for each in found
+        ],
+        "waiting": explained(job)[:FEW_WAITING],
+    }
+
+
 def _saved(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
     checkpoints = _checkpoints(request, row)
     all_of = request.GET.get("all", "")
@@ -312,6 +336,7 @@ _SHOWN = {
     "logs": _logs,
     "metrics": _metrics,
     "timeline": _timeline,
+    "waits": _waits,
     "checkpoints": _saved,
     "usage": _usage,
     "spec": _spec,

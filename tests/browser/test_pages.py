@@ -21,8 +21,8 @@ pytestmark = pytest.mark.browser
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
-    "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec",
-    "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
+    "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",
+    "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/schedules",
     "/schedules/1",
@@ -32,6 +32,12 @@ PAGES = (
 _CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
     .filter(e => e.clientWidth && e.getBoundingClientRect().top < innerHeight)
     .every(e => e.classList.contains("js-plotly-plot"))"""
+
+
+def _named(path: str, site: Site) -> str:
+    """The path with the number of a running job and the uuid of a device that it holds."""
+    ((device,),) = site.run("SELECT min(uuid) FROM fleet_device WHERE kind = 'gpu' AND claimed_milli > 0")
+    return path.format(job=site.number("qwen3-32b-sft"), device=device)
 
 
 def _drawn(page: Any) -> None:
@@ -51,7 +57,7 @@ def test_every_page_draws_without_complaint(open_page: Open, site: Site, theme: 
     page, witness = open_page("/", theme=theme, width=width)
     for path in PAGES:
         site.pulse()
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
         assert page.locator("h1").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
@@ -600,7 +606,7 @@ def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> Non
     expect(page.locator("h1")).to_have_text("总览")
     expect(page.locator("[data-live-pill]")).to_have_text("实时")
     for path in PAGES[1:]:
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
     assert witness.complaints() == []
 
@@ -618,7 +624,7 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
         "/nodes?view=table",
     )
     for path in (*PAGES, *others):
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
         for fault in Axe().run(page).response["violations"]:
             if fault["impact"] in {"serious", "critical"}:

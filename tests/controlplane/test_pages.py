@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from django.utils.translation import override
 
 from controlplane.accounts import service
 from controlplane.accounts.models import User
 from controlplane.clauses import in_words
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import Device, DeviceSample, Node
 from controlplane.jobs import basis, funnel
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import reason_text
@@ -37,6 +38,7 @@ from scheduler.core.model.reasons import CATALOGUE
 from scheduler.core.model.types import Alternative, Ask
 from scheduler.core.world import request_class
 from tests.controlplane.people import Person, Town, write_log
+from tests.record.yard import stage
 
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
@@ -219,13 +221,60 @@ def test_a_page_that_is_not_there_says_so(town: Town) -> None:
     text(browser(town.owner), "/nodes/nowhere", 404)
 
 
-def test_a_device_leads_to_its_row(town: Town) -> None:
+def test_a_device_has_a_page_that_tells_who_held_it(town: Town) -> None:
     agent = town.machine()
-    device = town.owner.read("/devices?kind=gpu")["results"][0]
-    answer = browser(town.owner).get(f"/devices/{device['uuid']}")
-    assert answer["Location"] == f"/nodes/n1#gpu{device['index']}"
-    assert f'id="gpu{device["index"]}"' in text(browser(town.owner), "/nodes/n1")
-    assert agent
+    job = town.running(agent, name="holds-it", devices={"kind": "gpu"})
+    (device,) = [one for one in town.owner.read("/devices?kind=gpu")["results"] if one["claims"]]
+    path = f"/devices/{device['uuid']}"
+    assert f'href="{path}"' in text(browser(town.owner), "/nodes/n1")
+    page = text(browser(town.owner), path)
+    assert "holds-it" in page
+    assert "Not measured in this time." in page
+    agent.end(stage(job))
+    (claim,) = town.owner.read(f"{path}/claims")["results"]
+    assert (claim["job"], claim["stage"], claim["attempt"], claim["milli"]) == (job.number, "main", 1, 1000)
+    assert claim["closed_at"] is not None
+    (claim,) = town.stranger.read(f"{path}/claims")["results"]
+    assert (claim["job"], claim["name"], claim["user"], claim["milli"]) == (None, None, None, 1000)
+    page = text(browser(town.stranger), path)
+    assert "holds-it" not in page
+    assert "another project" in page
+    row = Device.objects.get(uuid=device["uuid"])
+    now = timezone.now()
+    DeviceSample.objects.create(device=row, at=now, utilisation=0.5, power_w=300.0)
+    measured = town.owner.read(f"{path}/metrics?since_s=60")
+    assert [value for value in measured["power_w"] if value is not None] == [300.0]
+    assert set(measured["temperature_c"]) == {None}
+    assert len(measured["at"]) == len(measured["power_w"]) <= 300
+    assert town.owner.get(f"{path}/metrics?since_s=0").status_code == 400
+    page = text(browser(town.owner), path)
+    assert 'id="chart-power_w"' in page
+    assert 'id="chart-temperature_c"' not in page
+    text(browser(town.owner), "/devices/nothing", 404)
+
+
+def test_a_model_tells_what_it_declares_and_what_is_not_known_is_said_to_be_unknown(town: Town) -> None:
+    agent = town.machine("n1")
+    town.machine("n2")
+    Device.objects.filter(kind="gpu").update(features={})
+    (gpu, cpu) = town.owner.read("/hardware")["results"]
+    assert (gpu["kind"], gpu["count"], gpu["free"], gpu["nodes"], cpu["kind"]) == ("gpu", 4, 4, 2, "cpu")
+    assert (gpu["rates"], gpu["memory_gbps"], gpu["watts"], gpu["per_watt"]) == ({}, None, None, {})
+    assert not any(one["is_declared"] for one in gpu["speeds"])
+    assert "unknown" in text(browser(town.owner), "/hardware")
+    features = {"bf16_tflops": 624.0, "int8_tops": 1000.0, "memory_gbps": 4078.0, "watts": 500.0}
+    Device.objects.filter(kind="gpu").update(features=features)
+    town.running(agent, devices={"kind": "gpu"})
+    (gpu, _cpu) = town.owner.read("/hardware")["results"]
+    assert (gpu["count"], gpu["free"]) == (4, 3)
+    assert gpu["per_watt"] == {"bf16_tflops": 1.248, "int8_tops": 2.0}
+    speeds = {one["kind"]: (one["speed"], one["is_declared"], one["suits"]) for one in gpu["speeds"]}
+    assert speeds["train"] == (2.0, True, True)
+    assert speeds["serve"] == (2.0, True, True), "it waits for memory"
+    assert speeds["extract"][1] is False
+    page = text(browser(town.owner), "/hardware")
+    for word in ("bf16 624 TFLOPS", "1.25 TFLOPS/W", "2 TOPS/W", "3 / 4"):
+        assert word in re.sub(r"<[^>]+>", "", page), word
 
 
 def test_a_file_is_read_as_the_api_reads_it(town: Town) -> None:
