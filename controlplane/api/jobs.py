@@ -490,7 +490,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """For how long its stages waited, by reason."""
         return Response(waits.of_job(self.get_object()))
 
-    @extend_schema(responses=pace.Paces)
+    @extend_schema(responses=pace.StagePaceList)
     @action(detail=True)
     def pace(self, request: Request, name: str) -> Response:
         """How fast its running stages advance, and when they will have done all steps. A stage that reports no steps,

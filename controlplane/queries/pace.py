@@ -22,7 +22,7 @@ SILENT_TIMES: Final = 5
 Mark = tuple[float, float]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class StagePace(msgspec.Struct, frozen=True):
     """The speed of a running stage: ``steps_per_s`` over the last ``over_s`` seconds up to ``at``.
 
     ``low_at`` and ``high_at`` are when it will have done all ``total`` steps, by the speed of that time and by that of
@@ -40,23 +40,23 @@ class Pace(msgspec.Struct, frozen=True):
     high_at: datetime | None
 
 
-class Paces(msgspec.Struct, frozen=True):
+class StagePaceList(msgspec.Struct, frozen=True):
     """The stages that run and report their steps often enough to have a speed."""
 
-    results: list[Pace]
+    results: list[StagePace]
 
 
-def of_job(job: Job) -> Paces:
+def of_job(job: Job) -> StagePaceList:
     """The speed of each running stage of this job that has one."""
     rows = Curves.objects.filter(
         attempt__stage__job=job, attempt__stage__state=State.RUNNING, attempt__ended_at=None
     ).select_related("attempt__stage")
     now = timezone.now().timestamp()
     found = [_of_attempt(row, now) for row in rows.order_by("attempt__stage__index")]
-    return Paces([pace for pace in found if pace is not None])
+    return StagePaceList([pace for pace in found if pace is not None])
 
 
-def _of_attempt(row: Curves, now: float) -> Pace | None:
+def _of_attempt(row: Curves, now: float) -> StagePace | None:
     marks = _onward([(float(at), float(step)) for at, step in row.marks])
     if len(marks) < LEAST_MARKS:
         return None
@@ -69,7 +69,7 @@ def _of_attempt(row: Curves, now: float) -> Pace | None:
     total = int(told) if isinstance(told, int | float) and told >= last else None
     rates = [_rate(marks), _rate(marks[len(marks) // 2 :])]
     ends = sorted(end + (total - last) / rate for rate in rates if total is not None and rate > 0)
-    return Pace(
+    return StagePace(
         stage=stage.name,
         attempt=row.attempt.number,
         step=int(last),
