@@ -115,6 +115,13 @@ first in this list is the *primary* reason; the others are shown below it. Codes
 - If another stage belongs to a job that you may not see, it is called *another project's stage*.
 - Each code has an example in `tests/core/test_counterfactual.py` in which it is the primary reason.
 
+## How long it waited, and for what
+
+The time that a stage waits is counted by its primary reason. The tab *Waits* of the job's page, `yard why` and
+`GET /api/v1/jobs/N/waits` tell for each stage how long which reason held, and its kind (`of`): `hold`, `dependency`,
+`time`, `request`, `quota`, `limit`, `service` (pools and nodes out of service), `capacity` or `order` (of the queue).
+What passed before the scheduler looked at the stage is told as not recorded.
+
 ## What would let it start
 
 Beside the reasons, `yard why`, the job page and `GET /api/v1/jobs/N/counterfactuals` tell changes with which the stage

@@ -47,7 +47,7 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, receipts
+from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -483,6 +483,19 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def failures(self, request: Request, name: str) -> Response:
         """Why its stages failed: the kind of failure, what usually helps, and the last lines of the output."""
         return Response(failures.of_job(self.get_object()))
+
+    @extend_schema(responses=waits.Waits)
+    @action(detail=True)
+    def waits(self, request: Request, name: str) -> Response:
+        """For how long its stages waited, by reason."""
+        return Response(waits.of_job(self.get_object()))
+
+    @extend_schema(responses=pace.StagePaceList)
+    @action(detail=True)
+    def pace(self, request: Request, name: str) -> Response:
+        """How fast its running stages advance, and when they will have done all steps. A stage that reports no steps,
+        or too few to tell, is left out."""
+        return Response(pace.of_job(self.get_object()))
 
     @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
     @action(detail=True)

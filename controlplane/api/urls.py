@@ -22,6 +22,7 @@ from controlplane.api import (
     devices,
     events,
     fuse,
+    hardware,
     health,
     jobs,
     limits,
@@ -87,6 +88,7 @@ router.register("device-codes", device_codes.DeviceCodeViewSet, "device-codes")
 router.register("devices", devices.DeviceViewSet, "devices")
 router.register("events", events.EventViewSet, "events")
 router.register("fuse", fuse.FuseViewSet, "fuse")
+router.register("hardware", hardware.HardwareViewSet, "hardware")
 router.register("health", health.HealthViewSet, "health")
 router.register("jobs", jobs.JobViewSet, "jobs")
 router.register("limits", limits.LimitViewSet, "limits")

@@ -23,6 +23,9 @@ NAMES: Final = 16
 LONGEST_NAME: Final = 64
 PER_JOB: Final = 16
 TAIL: Final = 64
+# Reported steps with their times: so many, and so many seconds apart. They tell how fast an attempt is now.
+MARKS: Final = 40
+MARK_EVERY_S: Final = 15.0
 # Beyond this an integer in JSON is not exact, and no training loop counts so far.
 MOST_STEPS: Final = 2**53
 
@@ -86,11 +89,12 @@ def _extremes(points: Sequence[Point]) -> list[Point]:
 
 
 class Reported(NamedTuple):
-    """Numbers that an attempt reported at one step."""
+    """Numbers that an attempt reported at one step, at a time in seconds since the epoch."""
 
     attempt: uuid.UUID
     step: int
     values: Mapping[str, Any]
+    at: float
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
@@ -106,9 +110,13 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 _APPEND = """
-INSERT INTO jobs_curves (attempt_id, tail, kept)
-SELECT v.attempt, v.told, '{}' FROM unnest(%s::uuid[], %s::jsonb[]) AS v(attempt, told)
-ON CONFLICT (attempt_id) DO UPDATE SET tail = jobs_curves.tail || excluded.tail
+INSERT INTO jobs_curves (attempt_id, tail, kept, marks)
+SELECT v.attempt, v.told, '{}', v.mark FROM unnest(%(attempts)s::uuid[], %(told)s::jsonb[], %(marks)s::jsonb[])
+    AS v(attempt, told, mark)
+ON CONFLICT (attempt_id) DO UPDATE SET tail = jobs_curves.tail || excluded.tail, marks = CASE
+    WHEN (jobs_curves.marks->-1->>0)::float8 > (excluded.marks->0->>0)::float8 - %(every_s)s THEN jobs_curves.marks
+    WHEN jsonb_array_length(jobs_curves.marks) >= %(most)s THEN (jobs_curves.marks - 0) || excluded.marks
+    ELSE jobs_curves.marks || excluded.marks END
 RETURNING attempt_id, jsonb_array_length(tail), (xmax = 0) AS is_new
 """
 # Only the newest attempts of a job keep their curves.
@@ -122,15 +130,19 @@ DELETE FROM jobs_curves WHERE attempt_id IN (
 
 def append(reported: Iterable[Reported]) -> None:
     """Store these reports, at most one per attempt, in one statement; full tails are folded."""
-    told = {
-        each.attempt: [[each.step, found]]
-        for each in reported
-        if abs(each.step) < MOST_STEPS and (found := numbers(each.values))
-    }
+    told = {each.attempt: each for each in reported if abs(each.step) < MOST_STEPS}
     if not told:
         return
+    points = {i: [[one.step, found]] if (found := numbers(one.values)) else [] for i, one in told.items()}
+    values: dict[str, Any] = {
+        "attempts": list(told),
+        "told": [json.dumps(one) for one in points.values()],
+        "marks": [json.dumps([[round(one.at, 3), one.step]]) for one in told.values()],
+        "every_s": MARK_EVERY_S,
+        "most": MARKS,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_APPEND, [list(told), [json.dumps(one) for one in told.values()]])
+        cursor.execute(_APPEND, values)
         written = cursor.fetchall()
         for attempt, _length, is_new in written:
             if is_new:

@@ -217,6 +217,9 @@ class Stage(models.Model):
     planned = models.JSONField(null=True)
     promise = models.JSONField(null=True)
     evaluated_at = models.DateTimeField(null=True)
+    # Seconds that it waited by its first reason, counted by a trigger up to ``waited_at`` (null: it does not wait).
+    waited = models.JSONField(default=dict, db_default={}, editable=False)
+    waited_at = models.DateTimeField(null=True, editable=False)
     progress = models.JSONField(null=True)
     values = models.JSONField(default=dict)
     version = models.PositiveBigIntegerField(default=1)
@@ -299,11 +302,15 @@ class Attempt(models.Model):
 
 
 class Curves(models.Model):
-    """Metrics of an attempt by step: ``kept`` is thinned, ``tail`` is as reported (see ``jobs.curves``)."""
+    """Metrics of an attempt by step: ``kept`` is thinned, ``tail`` is as reported (see ``jobs.curves``).
+
+    ``marks`` are the newest pairs of a time, in seconds since the epoch, and the step that was reported then.
+    """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="curves")
     tail = models.JSONField(default=list)
     kept = models.JSONField(default=dict)
+    marks = models.JSONField(default=list, db_default=[])
 
     class Meta:
         verbose_name_plural = "curves"

@@ -551,7 +551,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
             values = _newer(said[part.stage][1], item.progress.values)
             if (progress, values) != said[part.stage]:
                 if item.progress.step is not None:
-                    numbers.append(Reported(part.attempt, item.progress.step, item.progress.values))
+                    numbers.append(Reported(part.attempt, item.progress.step, item.progress.values, at.timestamp()))
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
                 _keep_pace(paces[part.attempt], item.progress, at)
                 touched.add(part.number)

@@ -50,7 +50,7 @@ NOTHING = Told()
 # Fields of stages that follow from no change of a state.
 _UNREAD: Final = (
     "request", "reasons", "funnel", "values", "expected", "announced", "first_promise", "lasts", "planned", "promise",
-    "progress",
+    "progress", "waited",
 )  # fmt: skip
 TARGET = {event: state for (_, event), state in TABLE.items()}
 

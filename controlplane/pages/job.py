@@ -1,4 +1,7 @@
-"""One job: its state, why it waits, its attempts, measurements and logs."""
+"""One job: its state and what it does, and a tab for each of its log, measurements, attempts, checkpoints and the rest.
+
+Every tab is a page with an address of its own, and computes only what it shows.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.accounts.permissions import may_end
 from controlplane.documents import to_yaml
@@ -23,7 +27,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.queries import arrays, failures, jobs, receipts
+from controlplane.queries import arrays, failures, jobs, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries.cursor import Page, page_of
@@ -36,6 +40,38 @@ EVENTS = 100
 # A page with more attempts or checkpoints would be too long; the API lists all of them.
 MOST_ATTEMPTS = 500
 MOST_POINTS = 500
+# The first tab is the job's own address; the others are a word behind it.
+TABS = ("summary", "logs", "metrics", "timeline", "waits", "checkpoints", "usage", "spec")
+TITLES = {
+    "summary": gettext_lazy("Summary"),
+    "logs": gettext_lazy("Log"),
+    "metrics": gettext_lazy("Metrics"),
+    "timeline": gettext_lazy("Attempts and events"),
+    "waits": gettext_lazy("Waits"),
+    "checkpoints": gettext_lazy("Checkpoints"),
+    "usage": gettext_lazy("Usage"),
+    "spec": gettext_lazy("Job file"),
+}
+# Kinds of reasons for waiting; see ``controlplane.queries.waits``.
+KINDS_OF_WAIT = {
+    "hold": gettext_lazy("on hold"),
+    "dependency": gettext_lazy("dependency"),
+    "time": gettext_lazy("chosen time or retry"),
+    "request": gettext_lazy("what it asks for"),
+    "quota": gettext_lazy("quota"),
+    "limit": gettext_lazy("limit"),
+    "service": gettext_lazy("nodes out of service"),
+    "capacity": gettext_lazy("capacity"),
+    "order": gettext_lazy("order of the queue"),
+}
+# How far back measurements are drawn, as ``range`` in the address, in seconds.
+SPANS = {"15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800, "14d": 1_209_600}
+MEASURES = {
+    "utilisation": gettext_lazy("Utilisation"),
+    "memory": gettext_lazy("Memory"),
+    "power": gettext_lazy("Power"),
+    "temperature": gettext_lazy("Temperature"),
+}
 # How many are shown by default.
 FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_FAILED, FEW_VALUES = 8, 12, 3, 3, 8
 
@@ -135,73 +171,32 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
 
 
 @login_required
-def show(request: HttpRequest, number: int) -> HttpResponse:
+def show(request: HttpRequest, number: int, tab: str = TABS[0]) -> HttpResponse:
     user = reader(request)
     if arrays.visible(user).filter(number=number).exists():
         return redirect("array", number=number)
     row = _row(request, number)
     answer = jobs.one(user, row)
     job: dict[str, Any] = answer.body
-    attempts = redacted(user, tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))
-    points = tries.checkpoints_of(row).order_by("-id")[:MOST_POINTS]
-    checkpoints = redacted(user, tries.checkpoints(points))
-    newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
-    all_of = request.GET.get("all", "")
-    asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
-    found, links = page_of(history.of_job(row), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
-    events = redacted(user, Page(history.shown(found, user), **links))
-    waiting = explained(job)
-    by_name = {stage["name"]: stage for stage in job["stages"]}
-    telling = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
-        (s for s in reversed(job["stages"]) if s["values"]), None
-    )
-    values = [
-        (name, value) for name, value in (telling or {}).get("values", {}).items() if isinstance(value, int | float)
-    ]
-    current = doing(job)
-    states = {stage["name"]: stage["state"] for stage in job["stages"]}
+    api = f"{API}/jobs/{number}"
     return page(
         request,
         "job.html",
         {
             "job": job,
-            "doing": current,
-            "steps": _steps(job),
-            "waiting": waiting[:FEW_WAITING],
-            "waiting_more": waiting[FEW_WAITING:],
-            "failed": [(by_name[one.stage], one) for one in failures.of_job(row, FEW_FAILED).results],
-            "failed_more": sum(stage["state"] == "FAILED" for stage in job["stages"]) - FEW_FAILED,
-            "told": telling,
-            "values": values[:FEW_VALUES],
-            "values_more": len(values) - FEW_VALUES,
-            "reported": {
-                "stage": telling["name"],
-                "step": (telling["progress"] or {}).get("step"),
-                "values": telling["values"],
-            }
-            if telling
-            else {},
-            "attempts": attempts,
-            "running": running(attempts, states, API),
-            "attempts_newest": [
+            "tab": tab,
+            "tab_template": f"job/{tab}.html",
+            "tabs": [
                 {
-                    **attempt,
-                    "where": places(attempt),
-                    "released": released(attempt),
-                    "state": states[attempt["stage"]],
+                    "name": name,
+                    "title": TITLES[name],
+                    "href": f"/jobs/{number}" + (f"/{name}" if name != TABS[0] else ""),
                 }
-                for attempt in (newest if all_of == "attempts" else newest[:FEW_ATTEMPTS])
+                for name in TABS
             ],
-            "bars": _bars(job, attempts, checkpoints),
-            "attempt_count": Attempt.objects.filter(stage__job=row).count(),
-            "checkpoints": checkpoints if all_of == "checkpoints" else checkpoints[:FEW_POINTS],
-            "checkpoint_count": Checkpoint.objects.filter(stage__job=row).count(),
-            "events": events["results"],
-            "event_count": row.event_seq,
-            "events_next": cursor_of(events["next"]),
-            "events_previous": cursor_of(events["previous"]),
-            "all_of": all_of,
-            "spec": to_yaml(masked.shown(row.spec)),
+            "doing": doing(job),
+            "steps": _steps(job),
+            "reported": _reported(job),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
             "is_active": any(stage["state"] in ACTIVE for stage in job["stages"]),
@@ -209,14 +204,143 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
             "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
             "effect": _effect(job),
-            "receipt": redacted(user, receipts.receipt(row)),
-            "api": f"{API}/jobs/{number}",
+            "api": api,
+            **_SHOWN[tab](request, row, job),
         },
         place="jobs",
-        topics=[answer, Representation(f"{API}/jobs/{number}/checkpoints", "", None)],
+        topics=[answer, Representation(f"{api}/checkpoints", "", None)],
         every_s=2,
         crumbs=[(title_of("jobs"), "/jobs"), (f"#{number}", "")],
     )
+
+
+def _telling(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The stage whose progress and reported values stand for the job: what runs, else the last that reported any."""
+    running = next((stage for stage in job["stages"] if stage["state"] in ACTIVE), None)
+    return running or next((stage for stage in reversed(job["stages"]) if stage["values"]), None)
+
+
+def _reported(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest reported values, with which a script continues the curves that it has drawn."""
+    telling = _telling(job)
+    if telling is None:
+        return {}
+    return {
+        "stage": telling["name"],
+        "step": (telling["progress"] or {}).get("step"),
+        "values": telling["values"],
+    }
+
+
+def _attempts(request: HttpRequest, row: Job) -> list[dict[str, Any]]:
+    return redacted(reader(request), tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))
+
+
+def _checkpoints(request: HttpRequest, row: Job) -> list[dict[str, Any]]:
+    return redacted(reader(request), tries.checkpoints(tries.checkpoints_of(row).order_by("-id")[:MOST_POINTS]))
+
+
+def _summary(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    waiting = explained(job)
+    by_name = {stage["name"]: stage for stage in job["stages"]}
+    telling = _telling(job)
+    values = [
+        (name, value) for name, value in (telling or {}).get("values", {}).items() if isinstance(value, int | float)
+    ]
+    return {
+        "waiting": waiting[:FEW_WAITING],
+        "waiting_more": waiting[FEW_WAITING:],
+        "failed": [(by_name[one.stage], one) for one in failures.of_job(row, FEW_FAILED).results],
+        "failed_more": sum(stage["state"] == "FAILED" for stage in job["stages"]) - FEW_FAILED,
+        "told": telling,
+        "paces": pace.of_job(row).results,
+        "values": values[:FEW_VALUES],
+        "values_more": len(values) - FEW_VALUES,
+        "running": running(_attempts(request, row), {name: stage["state"] for name, stage in by_name.items()}, API),
+    }
+
+
+def _logs(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _metrics(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    measure = request.GET.get("metric", "")
+    return {
+        "attempts": Attempt.objects.filter(stage__job=row).exists(),
+        "spans": list(SPANS.items()),
+        "span_s": SPANS.get(request.GET.get("range", ""), SPANS["15m"]),
+        "measures": list(MEASURES.items()),
+        "measure": measure if measure in MEASURES else "utilisation",
+    }
+
+
+def _timeline(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    attempts = _attempts(request, row)
+    newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
+    asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
+    path = f"{API}/jobs/{row.number}/events"
+    found, links = page_of(history.of_job(row), "-seq", path, {"limit": str(EVENTS), **asked})
+    events = redacted(reader(request), Page(history.shown(found, reader(request)), **links))
+    states = {stage["name"]: stage["state"] for stage in job["stages"]}
+    return {
+        "attempts": attempts,
+        "attempts_newest": [
+            {
+                **attempt,
+                "where": places(attempt),
+                "released": released(attempt),
+                "state": states[attempt["stage"]],
+            }
+            for attempt in (newest if request.GET.get("all") == "attempts" else newest[:FEW_ATTEMPTS])
+        ],
+        "bars": _bars(job, attempts, _checkpoints(request, row)),
+        "attempt_count": Attempt.objects.filter(stage__job=row).count(),
+        "events": events["results"],
+        "event_count": row.event_seq,
+        "events_next": cursor_of(events["next"]),
+        "events_previous": cursor_of(events["previous"]),
+    }
+
+
+def _waits(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    found = waits.of_job(row).results
+    return {
+        "waits": [
+            {"stage": each, "causes": [(cause, KINDS_OF_WAIT[cause.of]) for cause in each.causes]} for each in found
+        ],
+        "waiting": explained(job)[:FEW_WAITING],
+    }
+
+
+def _saved(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    checkpoints = _checkpoints(request, row)
+    all_of = request.GET.get("all", "")
+    return {
+        "checkpoints": checkpoints if all_of == "checkpoints" else checkpoints[:FEW_POINTS],
+        "checkpoint_count": Checkpoint.objects.filter(stage__job=row).count(),
+        "all_of": all_of,
+    }
+
+
+def _usage(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    return {"receipt": redacted(reader(request), receipts.receipt(row))}
+
+
+def _spec(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": to_yaml(masked.shown(row.spec))}
+
+
+_SHOWN = {
+    "summary": _summary,
+    "logs": _logs,
+    "metrics": _metrics,
+    "timeline": _timeline,
+    "waits": _waits,
+    "checkpoints": _saved,
+    "usage": _usage,
+    "spec": _spec,
+}
 
 
 def _effect(job: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import connection
@@ -65,20 +65,51 @@ FROM jobs_claim c JOIN jobs_part p ON p.id = c.part_id JOIN jobs_attempt a ON a.
          AND s.at < least(coalesce(c.closed_at, 'infinity'), %(end)s)
 WHERE g.job_id = %(job)s AND c.device_id = ANY(%(ids)s) GROUP BY 1, 2
 """
+_DEVICE = """
+SELECT device_id, floor(extract(epoch FROM at - %(begin)s) / %(step)s)::int AS slot, avg(utilisation),
+       avg(memory_used_bytes)::float8, avg(power_w), avg(temperature_c)
+FROM fleet_device_sample WHERE device_id = ANY(%(ids)s) AND at >= %(begin)s AND at < %(end)s GROUP BY 1, 2
+"""
 _PARTS = """
 SELECT part_id, floor(extract(epoch FROM at - %(begin)s) / %(step)s)::int AS slot, avg(cpu), avg(rss_bytes)::float8
 FROM fleet_part_sample WHERE part_id = ANY(%(ids)s) AND at >= %(begin)s AND at < %(end)s GROUP BY 1, 2
 """
 
 
-def series(job: Job, since_s: float) -> JobSeries:
-    """The series of this job over the span that ends now, or where the job ended."""
+class Span(NamedTuple):
+    """A span in ``steps`` steps."""
+
+    begin: datetime
+    end: datetime
+    step_s: float
+    steps: int
+
+    @property
+    def at(self) -> list[datetime]:
+        """When each step begins."""
+        return [self.begin + timedelta(seconds=i * self.step_s) for i in range(self.steps)]
+
+
+def span(since_s: float, last: datetime | None = None) -> Span:
+    """The span of so many seconds that ends now, or at ``last``."""
     step_s = max(1.0, float(-(-since_s // MOST_POINTS)))
-    last = timezone.now() if job.ended_at is None else job.ended_at + timedelta(seconds=1)
+    last = last or timezone.now()
     # Steps begin at whole multiples, so that a refreshed chart moves by whole steps.
     end = datetime.fromtimestamp((last.timestamp() // step_s + 1) * step_s, tz=last.tzinfo)
     count = min(MOST_POINTS, round(since_s / step_s) or 1)
-    begin = end - timedelta(seconds=count * step_s)
+    return Span(end - timedelta(seconds=count * step_s), end, step_s, count)
+
+
+def of_device(device: uuid.UUID, over: Span) -> list[list[float | None]]:
+    """Utilisation, memory, power and temperature of a device in each step, whoever held it."""
+    values = {"begin": over.begin, "end": over.end, "step": over.step_s, "ids": [device]}
+    return _slots(_DEVICE, values, 4, over.steps).get(device) or [[None] * over.steps for _ in range(4)]
+
+
+def series(job: Job, since_s: float) -> JobSeries:
+    """The series of this job over the span that ends now, or where the job ended."""
+    over = span(since_s, job.ended_at and job.ended_at + timedelta(seconds=1))
+    begin, end, step_s, count = over
     held = list(
         Claim.objects.filter(part__attempt__stage__job=job)
         .select_related("device__node", "part__node", "part__attempt__stage")
@@ -87,14 +118,14 @@ def series(job: Job, since_s: float) -> JobSeries:
     devices = {claim.device_id: claim.device for claim in held}
     parts = {claim.part_id: claim.part for claim in held}
     chosen_devices, chosen_parts = list(devices)[:MOST_SERIES], list(parts)[:MOST_SERIES]
-    span: dict[str, Any] = {"begin": begin, "end": end, "step": step_s, "job": job.id}
-    by_device = _slots(_DEVICES, {**span, "ids": chosen_devices}, 4, count)
-    by_part = _slots(_PARTS, {**span, "ids": chosen_parts}, 2, count)
+    bounds: dict[str, Any] = {"begin": begin, "end": end, "step": step_s, "job": job.id}
+    by_device = _slots(_DEVICES, {**bounds, "ids": chosen_devices}, 4, count)
+    by_part = _slots(_PARTS, {**bounds, "ids": chosen_parts}, 2, count)
     return JobSeries(
         from_at=begin,
         to_at=end,
         step_s=step_s,
-        at=[begin + timedelta(seconds=i * step_s) for i in range(count)],
+        at=over.at,
         devices=[
             DeviceSeries(d.uuid, d.node.name, d.kind, d.model, d.index, d.memory_bytes, d.simulated, *by_device[d.id])
             for d in (devices[each] for each in chosen_devices)

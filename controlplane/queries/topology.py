@@ -98,7 +98,7 @@ def _shown(node: rows.Node) -> Topology:
     names = {device.uuid: f"{device.kind}{device.index}" for device in devices}
     seen = Seen(str(node.id), node.name, NodeState(node.state), (), (), node.labels, fetch_gbps=node.fetch_gbps)
     gbps = topology.bandwidth(seen) or None
-    near = {device.uuid: _links(device, names) for device in devices}
+    near = {device.uuid: links_of(device, names) for device in devices}
     return Topology(
         node=node.name,
         domain=topology.domain(seen),
@@ -124,7 +124,7 @@ def _shown(node: rows.Node) -> Topology:
     )
 
 
-def _links(device: rows.Device, names: dict[str, str]) -> list[NearLink]:
+def links_of(device: rows.Device, names: dict[str, str]) -> list[NearLink]:
     """The links of a device; none for rows from before inputs were bounded."""
     try:
         told = msgspec.convert(device.links, list[protocol.Link])

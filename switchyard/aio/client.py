@@ -134,6 +134,18 @@ class AsyncClient:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
+    async def hardware(self) -> Rows:
+        """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
+        return list((await self.wire.get("/hardware"))["results"])
+
+    async def device_metrics(self, uuid: str, since_s: float = 900.0) -> dict[str, Any]:
+        """Return what a device measured over the last ``since_s`` seconds, in at most 300 steps."""
+        return dict(await self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s}))
+
+    def device_claims(self, uuid: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield who held a device, newest first, page by page."""
+        return pages(self.wire, f"/devices/{quote(uuid, safe='')}/claims", {"limit": 500})
+
     def pools(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
@@ -411,6 +423,14 @@ class AsyncJobs:
     async def failures(self, job: Ref) -> Rows:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list((await self._wire.get(self._path(job) + "/failures"))["results"])
+
+    async def waits(self, job: Ref) -> Rows:
+        """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
+        return list((await self._wire.get(self._path(job) + "/waits"))["results"])
+
+    async def pace(self, job: Ref) -> Rows:
+        """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
+        return list((await self._wire.get(self._path(job) + "/pace"))["results"])
 
     async def receipt(self, job: Ref) -> dict[str, Any]:
         """Return its device time by stage, its energy and cost, and one line of advice."""

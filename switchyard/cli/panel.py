@@ -52,6 +52,15 @@ def waiting(found: Mapping[str, Any]) -> Iterator[str]:
         yield row("Looked at", f"{units.span(units.since(found['evaluated_at']))} ago")
 
 
+def waited(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the line about how long a stage waited, and for what."""
+    causes = [f"{units.span(one['waited_s'])} {clean.line(one['code'])}" for one in found.get("causes") or []]
+    if found.get("unrecorded_s", 0) >= 1:
+        causes.append(f"{units.span(found['unrecorded_s'])} not recorded")
+    if causes and found.get("waited_s", 0) >= 1:
+        yield row("Waited", f"{units.span(found['waited_s'])}: {', '.join(causes)}")
+
+
 def failure(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about why a stage failed, with the end of its output."""
     if not found:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, panel, units
 from switchyard.cli.session import connect
+from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
     import argparse
@@ -43,14 +44,35 @@ def _text(client: Client, job: JobRecord) -> Iterator[str]:
         if text:
             yield panel.row(label, text)
     attempts = client.jobs.attempts(job)
+    paces = {pace["stage"]: pace for pace in _paces(client, job)}
     for stage in job.stages:
         yield ""
         yield from panel.stage(stage)
         yield from _work(stage)
+        if pace := paces.get(stage.get("name")):
+            yield panel.row("Speed", _speed(pace))
         mine = [a for a in attempts if a.get("stage") in (stage.get("name"), stage.get("id"))]
         for attempt in mine if len(mine) > 1 else []:
             yield f"  attempt {attempt.get('number'):<2}{clean.line(_attempt(attempt, stage))}"
         yield from _gets(mine)
+
+
+def _paces(client: Client, job: JobRecord) -> list[dict[str, Any]]:
+    """Return the speeds of its running stages; none if the server does not support them."""
+    try:
+        return client.jobs.pace(job) if job.state == "RUNNING" else []
+    except ApiProblem:
+        return []
+
+
+def _speed(pace: dict[str, Any]) -> str:
+    rate = pace["steps_per_s"]
+    text = f"{rate:.3g} steps/s" if rate >= 0.1 else f"{units.span(1 / rate)} for a step"
+    text += f" over the last {units.span(pace['over_s'])}"
+    if pace["low_at"]:
+        low, high = units.clock(pace["low_at"]), units.clock(pace["high_at"])
+        text += f"; all steps done {low}" + (f" to {high}" if high != low else "")
+    return text
 
 
 def _array(client: Client, array: JobRecord) -> Iterator[str]:

@@ -36,6 +36,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Nodes and devices": {
         "nodes": "list nodes",
         "devices": "list devices with their load",
+        "hardware": "list models of devices with their rates, and how many are free",
         "top": "watch devices live",
         "topology": "draw which devices and nodes stand near each other",
         "pool": "list pools, and show one",

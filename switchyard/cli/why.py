@@ -55,9 +55,11 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
         yield f"  no stage {clean.line(args.stage)}; it has {', '.join(clean.line(s.get('name')) for s in stages)}"
     tried = _tried(client, args) if any(stage.get("state") in ("PENDING", "HELD") for stage in chosen) else {}
     failed = _failed(client, args) if any(stage.get("state") == "FAILED" for stage in chosen) else {}
+    waited = _waited(client, args)
     for stage in chosen:
         yield ""
         yield from panel.stage(stage)
+        yield from panel.waited(waited.get(str(stage.get("name")), {}))
         yield from panel.failure(failed.get(str(stage.get("name")), {}))
         yield from panel.counterfactuals(tried.get(str(stage.get("name")), {}))
 
@@ -66,6 +68,14 @@ def _failed(client: Client, args: argparse.Namespace) -> dict[str, Any]:
     """Return the failures by stage; empty if the server does not support them."""
     try:
         return {str(one.get("stage")): one for one in client.jobs.failures(args.job)}
+    except ApiProblem:
+        return {}
+
+
+def _waited(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the waits by stage; empty if the server does not support them."""
+    try:
+        return {str(one.get("stage")): one for one in client.jobs.waits(args.job)}
     except ApiProblem:
         return {}
 

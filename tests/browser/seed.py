@@ -296,6 +296,8 @@ class Yard:
             stage,
             reasons=reasons,
             evaluated_at=self.now - timedelta(seconds=3),
+            waited={"PriorityBehind": 420.0, "QuotaExhausted": 95.0, code: 1260.0},
+            waited_at=self.now - timedelta(seconds=3),
             expected=expected if start_s else None,
             **fields,
         )
@@ -325,7 +327,9 @@ class Yard:
         for step in steps:
             loss.add(step, round(begins / math.log(step / 300 + 2.6) + self.rng.uniform(-0.03, 0.03), 4))
             rate.add(step, 1.6e-05)
-        Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}))
+        now = self.now.timestamp()
+        marks = [[now - 15 * (39 - i), steps[-1] - 5 * (39 - i)] for i in range(40)]
+        Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}), marks=marks)
 
     def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
         part = attempt.parts.get(rank=0)

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
-    "/", "/queue", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions",
+    "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
+    "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",
+    "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
     "/schedules/1",
@@ -30,6 +32,12 @@ PAGES = (
 _CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
     .filter(e => e.clientWidth && e.getBoundingClientRect().top < innerHeight)
     .every(e => e.classList.contains("js-plotly-plot"))"""
+
+
+def _named(path: str, site: Site) -> str:
+    """The path with the number of a running job and the uuid of a device that it holds."""
+    ((device,),) = site.run("SELECT min(uuid) FROM fleet_device WHERE kind = 'gpu' AND claimed_milli > 0")
+    return path.format(job=site.number("qwen3-32b-sft"), device=device)
 
 
 def _drawn(page: Any) -> None:
@@ -49,7 +57,7 @@ def test_every_page_draws_without_complaint(open_page: Open, site: Site, theme: 
     page, witness = open_page("/", theme=theme, width=width)
     for path in PAGES:
         site.pulse()
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
         assert page.locator("h1").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
@@ -166,6 +174,27 @@ def test_a_loss_curve_is_there_in_a_browser_that_never_saw_it_grow(open_page: Op
     assert witness.complaints() == []
 
 
+def test_what_a_running_job_prints_and_its_loss_are_seen_without_scrolling(open_page: Open, site: Site) -> None:
+    page, _witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    _drawn(page)
+    expect(page.locator(".y-log .rows")).to_contain_text("step 39", timeout=20_000)
+    for part in (".y-log", "#panel-values [data-chart]"):
+        assert page.locator(part).evaluate("e => e.getBoundingClientRect().top") < 700, part
+
+
+def test_each_reported_number_has_a_curve_of_its_own_among_the_measurements(open_page: Open, site: Site) -> None:
+    page, witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
+    page.click(".y-tabs >> text=Metrics")
+    page.wait_for_url(re.compile("/metrics$"))
+    expect(page.locator(".y-each .y-fig b").first).to_be_visible(timeout=20_000)
+    assert page.locator(".y-each .y-fig b").all_inner_texts() == ["train lr", "train loss"]
+    page.click("#panel-devices .y-seg >> text=Temperature")
+    expect(page.locator("#panel-devices .y-fig")).to_be_visible(timeout=20_000)
+    assert _chart(page, "chart-devices")["unit"] == "°C"
+    assert witness.complaints() == []
+
+
 def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site: Site) -> None:
     """Also for little memory, and after the page's live part was rendered again."""
     number = site.number("moe-router")
@@ -175,7 +204,7 @@ def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site:
         "JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s)",
         number,
     )
-    page, _witness = open_page(f"/jobs/{number}")
+    page, _witness = open_page(f"/jobs/{number}/metrics")
     for _turn in range(2):
         expect(page.locator("#keep-memory .y-fig")).to_be_visible(timeout=20_000)
         chart = _chart(page, "chart-memory")
@@ -334,7 +363,7 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
     site.append_to_log(
         number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
     )
-    page, witness = open_page(f"/jobs/{number}")
+    page, witness = open_page(f"/jobs/{number}/logs")
     expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
     page.fill("[data-log-find]", "NEEDLE")
     expect(page.locator("[data-log-count]")).to_have_text("0 found")
@@ -363,6 +392,7 @@ def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> N
     page.fill("#ask-cancel [name=reason]", "not needed")
     page.click("#ask-cancel button[type=submit]")
     expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED", timeout=20_000)
+    page.click(".y-tabs >> text=Attempts and events")
     expect(page.locator(".y-list.scroll")).to_contain_text("not needed")
     assert witness.complaints() == []
 
@@ -375,7 +405,6 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     page.fill("#ask-pause [name=reason]", "a demonstration")
     page.click("#ask-pause button[type=submit]")
     expect(panel.locator(".y-badge").first).to_have_text("SUSPENDED", timeout=20_000)
-    expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
     panel.locator("text=Adjust…").first.click()
     page.fill("#ask-adjust [name=cpu_weight]", "0")
     page.click("#ask-adjust button[type=submit]")
@@ -388,6 +417,8 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     panel.locator("text=Let it go on…").first.click()
     page.click("#ask-go-on button[type=submit]")
     expect(panel.locator(".y-badge")).to_have_count(0, timeout=20_000)
+    page.click(".y-tabs >> text=Attempts and events")
+    expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
     assert witness.complaints() == []
 
 
@@ -575,7 +606,7 @@ def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> Non
     expect(page.locator("h1")).to_have_text("总览")
     expect(page.locator("[data-live-pill]")).to_have_text("实时")
     for path in PAGES[1:]:
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
     assert witness.complaints() == []
 
@@ -593,7 +624,7 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
         "/nodes?view=table",
     )
     for path in (*PAGES, *others):
-        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        page.goto(site.url + _named(path, site))
         _drawn(page)
         for fault in Axe().run(page).response["violations"]:
             if fault["impact"] in {"serious", "critical"}:

@@ -485,11 +485,15 @@ def test_why_tells_the_kind_of_a_failure_and_the_last_lines(yard, server, said, 
         "lines": "Traceback\nModuleNotFoundError: \x1b[2J'flash_attn'",
     }  # fmt: skip
     server.on("GET", "/jobs/12/failures", said(200, {"results": [failed]}))
+    cause = {"code": "QuotaExhausted", "of": "quota", "acts": "lead", "waited_s": 95.0, "share": 1.0}
+    waits = {"stage": "main", "waited_s": 100.0, "unrecorded_s": 5.0, "causes": [cause]}
+    server.on("GET", "/jobs/12/waits", said(200, {"results": [waits]}))
     code, out, _ = yard("why", "12")
     lines = [line.strip() for line in out.splitlines()]
     assert code == 0
     assert any("A module is missing (attempt 2, rank 3 on g07)" in line for line in lines)
     assert any(line.endswith("Add it to the image.") for line in lines)
+    assert any(line.endswith("QuotaExhausted, 5s not recorded") for line in lines)
     assert "| Traceback" in lines
     assert "\x1b" not in out
 

@@ -102,7 +102,7 @@ def test_a_job_that_is_tried_for_ever_keeps_the_newest_curves(town: Town) -> Non
     for number in range(2, PER_JOB + 5):
         at = first.created_at
         again = Attempt.objects.create(stage=first.stage, number=number, created_at=at, ended_at=at)
-        curves.append([curves.Reported(again.id, 1, {"loss": 1.0})])
+        curves.append([curves.Reported(again.id, 1, {"loss": 1.0}, 0.0)])
     kept = sorted(Curves.objects.values_list("attempt__number", flat=True))
     assert kept == list(range(5, PER_JOB + 5))
     Attempt.objects.exclude(pk=first.pk).delete()  # no agent ever ran these
@@ -117,9 +117,9 @@ def test_a_report_of_many_stages_is_written_in_one_statement(town: Town, count: 
     agent.start()
     attempts = list(Attempt.objects.values_list("id", flat=True))
     assert len(attempts) == count
-    curves.append([curves.Reported(each, 1, {"loss": 2.0}) for each in attempts])
+    curves.append([curves.Reported(each, 1, {"loss": 2.0}, 0.0) for each in attempts])
     with CaptureQueriesContext(connection) as asked:
-        curves.append([curves.Reported(each, 2, {"loss": 1.0}) for each in attempts])
+        curves.append([curves.Reported(each, 2, {"loss": 1.0}, 0.0) for each in attempts])
     assert len([one for one in asked.captured_queries if "INSERT" in one["sql"]]) == 1
     assert len(asked.captured_queries) <= 2
     assert json.dumps(Curves.objects.first().tail) == '[[1, {"loss": 2.0}], [2, {"loss": 1.0}]]'  # type: ignore[union-attr]

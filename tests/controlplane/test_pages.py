@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from django.utils.translation import override
 
 from controlplane.accounts import service
 from controlplane.accounts.models import User
 from controlplane.clauses import in_words
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import Device, DeviceSample, Node
 from controlplane.jobs import basis, funnel
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import reason_text
+from controlplane.pages.job import TABS
 from controlplane.pages.shell import PLACES
 from controlplane.queries.attention import FORMS
 from controlplane.queries.words import (
@@ -36,6 +38,7 @@ from scheduler.core.model.reasons import CATALOGUE
 from scheduler.core.model.types import Alternative, Ask
 from scheduler.core.world import request_class
 from tests.controlplane.people import Person, Town, write_log
+from tests.record.yard import stage
 
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
@@ -62,6 +65,11 @@ def text(client: Client, path: str, status: int = 200, **headers: str) -> str:
     answer = client.get(path, headers=headers)
     assert answer.status_code == status, (path, answer.status_code)
     return answer.content.decode()
+
+
+def every_tab(client: Client, number: int, **headers: str) -> str:
+    """All tabs of a job's page, one after another."""
+    return "".join(text(client, f"/jobs/{number}{'' if tab == TABS[0] else f'/{tab}'}", **headers) for tab in TABS)
 
 
 def test_every_place_of_the_navigation_is_a_page(town: Town) -> None:
@@ -93,10 +101,24 @@ def test_a_running_job_is_told_with_its_place_and_its_log(town: Town) -> None:
     assert b"".join(only.streaming_content) == b"careful\n"  # type: ignore[attr-defined]
 
 
+def test_a_tab_of_a_job_has_an_address_and_says_that_it_is_open(town: Town) -> None:
+    job = town.running(town.machine())
+    client = browser(town.owner)
+    for tab in TABS:
+        path = f"/jobs/{job.number}{'' if tab == TABS[0] else f'/{tab}'}"
+        assert re.findall(r'<a href="(/jobs/[^"]*)" aria-current="page"', text(client, path)) == [path]
+    text(client, f"/jobs/{job.number}/elsewhere", 404)
+    page = text(client, f"/jobs/{job.number}/metrics?range=6h&metric=power")
+    assert 'metrics?since_s=21600" data-measure="power"' in page
+    page = text(client, f"/jobs/{job.number}/metrics?range=forever&metric=%3Cimg%3E")
+    assert 'metrics?since_s=900" data-measure="utilisation"' in page
+
+
 def test_who_may_not_see_a_job_is_told_that_there_is_none(town: Town) -> None:
     town.machine()
     job = town.job(name="private-thing")
-    for path in (f"/jobs/{job.number}", f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=out"):
+    tabs = [f"/jobs/{job.number}", *(f"/jobs/{job.number}/{tab}" for tab in TABS[1:])]
+    for path in (*tabs, f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=out"):
         text(browser(town.stranger), path, 404)
     assert "private-thing" not in text(browser(town.stranger), "/jobs")
     assert "private-thing" not in text(browser(town.stranger), f"/jobs/new?from={job.number}")
@@ -127,7 +149,9 @@ def test_markup_from_outside_stays_text(town: Town) -> None:
         f"/jobs/new?from={job.number}",
     ):
         assert "<img" not in text(client, path), path
-    assert "&lt;img src=x" in text(client, f"/jobs/{job.number}")
+    everything = every_tab(client, job.number)
+    assert "&lt;img src=x" in everything
+    assert "<img" not in everything
 
 
 def test_the_live_part_alone_is_a_part_of_the_whole_page(town: Town) -> None:
@@ -197,13 +221,60 @@ def test_a_page_that_is_not_there_says_so(town: Town) -> None:
     text(browser(town.owner), "/nodes/nowhere", 404)
 
 
-def test_a_device_leads_to_its_row(town: Town) -> None:
+def test_a_device_has_a_page_that_tells_who_held_it(town: Town) -> None:
     agent = town.machine()
-    device = town.owner.read("/devices?kind=gpu")["results"][0]
-    answer = browser(town.owner).get(f"/devices/{device['uuid']}")
-    assert answer["Location"] == f"/nodes/n1#gpu{device['index']}"
-    assert f'id="gpu{device["index"]}"' in text(browser(town.owner), "/nodes/n1")
-    assert agent
+    job = town.running(agent, name="holds-it", devices={"kind": "gpu"})
+    (device,) = [one for one in town.owner.read("/devices?kind=gpu")["results"] if one["claims"]]
+    path = f"/devices/{device['uuid']}"
+    assert f'href="{path}"' in text(browser(town.owner), "/nodes/n1")
+    page = text(browser(town.owner), path)
+    assert "holds-it" in page
+    assert "Not measured in this time." in page
+    agent.end(stage(job))
+    (claim,) = town.owner.read(f"{path}/claims")["results"]
+    assert (claim["job"], claim["stage"], claim["attempt"], claim["milli"]) == (job.number, "main", 1, 1000)
+    assert claim["closed_at"] is not None
+    (claim,) = town.stranger.read(f"{path}/claims")["results"]
+    assert (claim["job"], claim["name"], claim["user"], claim["milli"]) == (None, None, None, 1000)
+    page = text(browser(town.stranger), path)
+    assert "holds-it" not in page
+    assert "another project" in page
+    row = Device.objects.get(uuid=device["uuid"])
+    now = timezone.now()
+    DeviceSample.objects.create(device=row, at=now, utilisation=0.5, power_w=300.0)
+    measured = town.owner.read(f"{path}/metrics?since_s=60")
+    assert [value for value in measured["power_w"] if value is not None] == [300.0]
+    assert set(measured["temperature_c"]) == {None}
+    assert len(measured["at"]) == len(measured["power_w"]) <= 300
+    assert town.owner.get(f"{path}/metrics?since_s=0").status_code == 400
+    page = text(browser(town.owner), path)
+    assert 'id="chart-power_w"' in page
+    assert 'id="chart-temperature_c"' not in page
+    text(browser(town.owner), "/devices/nothing", 404)
+
+
+def test_a_model_tells_what_it_declares_and_what_is_not_known_is_said_to_be_unknown(town: Town) -> None:
+    agent = town.machine("n1")
+    town.machine("n2")
+    Device.objects.filter(kind="gpu").update(features={})
+    (gpu, cpu) = town.owner.read("/hardware")["results"]
+    assert (gpu["kind"], gpu["count"], gpu["free"], gpu["nodes"], cpu["kind"]) == ("gpu", 4, 4, 2, "cpu")
+    assert (gpu["rates"], gpu["memory_gbps"], gpu["watts"], gpu["per_watt"]) == ({}, None, None, {})
+    assert not any(one["is_declared"] for one in gpu["speeds"])
+    assert "unknown" in text(browser(town.owner), "/hardware")
+    features = {"bf16_tflops": 624.0, "int8_tops": 1000.0, "memory_gbps": 4078.0, "watts": 500.0}
+    Device.objects.filter(kind="gpu").update(features=features)
+    town.running(agent, devices={"kind": "gpu"})
+    (gpu, _cpu) = town.owner.read("/hardware")["results"]
+    assert (gpu["count"], gpu["free"]) == (4, 3)
+    assert gpu["per_watt"] == {"bf16_tflops": 1.248, "int8_tops": 2.0}
+    speeds = {one["kind"]: (one["speed"], one["is_declared"], one["suits"]) for one in gpu["speeds"]}
+    assert speeds["train"] == (2.0, True, True)
+    assert speeds["serve"] == (2.0, True, True), "it waits for memory"
+    assert speeds["extract"][1] is False
+    page = text(browser(town.owner), "/hardware")
+    for word in ("bf16 624 TFLOPS", "1.25 TFLOPS/W", "2 TOPS/W", "3 / 4"):
+        assert word in re.sub(r"<[^>]+>", "", page), word
 
 
 def test_a_file_is_read_as_the_api_reads_it(town: Town) -> None:

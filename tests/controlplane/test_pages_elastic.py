@@ -6,7 +6,7 @@ from agents.protocol import Exit, Phase
 from controlplane.jobs.models import Job
 from controlplane.scheduling.store import clock
 from tests.controlplane.people import Town
-from tests.controlplane.test_pages import browser, text
+from tests.controlplane.test_pages import browser, every_tab, text
 
 CHINESE = {"Accept-Language": "zh-CN"}
 
@@ -30,11 +30,11 @@ def grown(town: Town) -> Job:
 
 def test_the_job_page_tells_the_size_and_why_it_changed(town: Town) -> None:
     job = grown(town)
-    page = text(browser(town.owner), f"/jobs/{job.number}")
+    page = every_tab(browser(town.owner), job.number)
     assert "size 2 of 1–2 nodes" in page
     assert "1-2 nodes x 2 gpu" in page
     assert "resized 1 -&gt; 2: n2 is idle" in page
-    page = text(browser(town.owner), f"/jobs/{job.number}", **CHINESE)
+    page = every_tab(browser(town.owner), job.number, **CHINESE)
     assert "1-2 节点 × 2 gpu" in page
     assert "规模 1 → 2：n2 空闲" in page
 

@@ -16,7 +16,7 @@ from controlplane.pools.models import Quota
 from controlplane.queries.attention import CURES, FORMS
 from scheduler.core.model.reasons import RANK
 from tests.controlplane.people import Town
-from tests.controlplane.test_pages import browser, text
+from tests.controlplane.test_pages import browser, every_tab, text
 from tests.record.yard import cpu, gpu
 
 CHINESE = {"Accept-Language": "zh-CN"}
@@ -99,7 +99,7 @@ def test_a_stage_that_is_overdue_is_drawn_beyond_now_and_says_since_when(town: T
     estimate = {"p50_s": 600.0, "p90_s": 1200.0, "basis": "declared limits", "speed": 1.0}
     Attempt.objects.update(started_at=began, created_at=began, estimate=estimate)
     Stage.objects.update(started_at=began)
-    page = text(browser(town.owner), f"/jobs/{job.number}")
+    page = text(browser(town.owner), f"/jobs/{job.number}/timeline")
     bars = chart(page, "chart-attempts")["items"]
     runs, late = bars[-2:]
     assert (runs["s"], late["s"]) == ("RUNNING", "OVERDUE")
@@ -107,7 +107,9 @@ def test_a_stage_that_is_overdue_is_drawn_beyond_now_and_says_since_when(town: T
     assert late["to"] > timezone.now().isoformat()
     since = (began + timedelta(minutes=20)).strftime("%m-%d %H:%M")
     assert f"overdue since {since} UTC" in late["tip"]
-    tip = chart(text(browser(town.owner), f"/jobs/{job.number}", **CHINESE), "chart-attempts")["items"][-1]["tip"]
+    tip = chart(text(browser(town.owner), f"/jobs/{job.number}/timeline", **CHINESE), "chart-attempts")["items"][-1][
+        "tip"
+    ]
     assert f"自 {since} UTC 起已超出预计" in tip
 
 
@@ -183,13 +185,13 @@ def test_every_list_of_a_job_walks_or_says_how_much_there_is(town: Town, monkeyp
     assert [e["seq"] for e in walked(f"/jobs/{job.number}/events?sort=-seq")] == list(range(1234, 0, -1))
     assert town.owner.get(f"/jobs/{job.number}/events?sort=at").status_code == 400
     client = browser(town.owner)
-    page = text(client, f"/jobs/{job.number}")
+    page = every_tab(client, job.number)
     for told in ("showing 8 of 600", "showing 12 of 620", "showing 100 of 1,234"):
         assert told in page
     older = re.search(r'href="(\?events=[^"]+)">Older', page)[1].replace("&amp;", "&")  # type: ignore[index]
-    assert "fact 1134<" in text(client, f"/jobs/{job.number}{older}")
-    assert "showing 500 of 620" in text(client, f"/jobs/{job.number}?all=checkpoints")
-    assert "共 1,234" in text(client, f"/jobs/{job.number}", **CHINESE)
+    assert "fact 1134<" in text(client, f"/jobs/{job.number}/timeline{older}")
+    assert "showing 500 of 620" in text(client, f"/jobs/{job.number}/checkpoints?all=checkpoints")
+    assert "共 1,234" in text(client, f"/jobs/{job.number}/timeline", **CHINESE)
     Attempt.objects.all().delete()  # no agent ever ran these
 
 

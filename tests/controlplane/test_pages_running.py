@@ -17,7 +17,7 @@ from controlplane.jobs.models import Attempt, Claim, Part
 from controlplane.pages.running import gets
 from controlplane.queries.attempts import ReleasedDevice
 from tests.controlplane.people import Town
-from tests.controlplane.test_pages import HOSTILE, browser, text
+from tests.controlplane.test_pages import HOSTILE, browser, every_tab, text
 from tests.record.yard import stage
 
 
@@ -97,7 +97,7 @@ def test_what_the_devices_gave_back_is_a_fact_of_the_job_and_on_its_page(
     facts = town.owner.read(f"/jobs/{job.number}/events")["results"]
     (found,) = [each["text"] for each in facts if each["kind"] == "released"]
     assert found.startswith(fact)
-    assert line in text(browser(town.owner), f"/jobs/{job.number}")
+    assert line in every_tab(browser(town.owner), job.number)
     (part,) = town.owner.read(f"/jobs/{job.number}/attempts")["results"][0]["parts"]
     assert part["released"] == [msgspec.to_builtins(ReleasedDevice("GPU-n1-0", **told))]
 
@@ -133,7 +133,7 @@ def test_the_page_of_the_job_tells_how_often_to_save_and_why_and_what_each_save_
     Attempt.objects.update(stop_why="PREEMPTED", stop_at=now - timedelta(seconds=30))
     kept = [Checkpoint(1, "/c/1", age_s=60.0), Checkpoint(2, "/c/2", age_s=1.0, took_s=125.0)]
     agent.set(stage(job), Phase.RUNNING, checkpoints=kept)
-    page = text(browser(town.owner), f"/jobs/{job.number}")
+    page = every_tab(browser(town.owner), job.number)
     assert "To save every" in page
     assert "15 min" in page
     assert "the job file names it" in page

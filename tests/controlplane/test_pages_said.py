@@ -58,7 +58,7 @@ from scheduler.core.model.clauses import plain
 from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
-from tests.controlplane.test_pages import browser
+from tests.controlplane.test_pages import browser, every_tab, text
 from tests.record.yard import cpu, gpu, stage
 
 # Three words of lower-case letters after one another are English; codes, names, units and addresses are not.
@@ -68,9 +68,10 @@ NOT_OURS = re.compile(r"<(script|style|pre|svg|textarea|dialog)\b.*?</\1>", re.D
 
 def chinese(person: Person, path: str) -> str:
     """What a reader of Chinese sees of a page, without the job's own file and log; tips count too."""
-    answer = browser(person).get(path, headers={"Accept-Language": "zh-CN"})
-    assert answer.status_code == 200, path
-    page = NOT_OURS.sub(" ", answer.content.decode())
+    headers = {"Accept-Language": "zh-CN"}
+    job = re.fullmatch(r"/jobs/(\d+)", path)
+    page = every_tab(browser(person), int(job[1]), **headers) if job else text(browser(person), path, **headers)
+    page = NOT_OURS.sub(" ", page)
     tips = " | ".join(re.findall(r'(?:title|aria-label)="([^"]*)"', page))
     return html.unescape(re.sub(r"<[^>]+>", " | ", page) + tips)
 

@@ -54,6 +54,7 @@ def test_a_paused_job_says_so_everywhere(town: Town, yard: Yard) -> None:
     client = browser(town.owner)
     page = text(client, f"/jobs/{job.number}")
     assert set(re.findall(r"</svg>([A-Z]{4,})</span>", page)) == {"SUSPENDED"}, "a badge tells another state"
+    page = text(client, f"/jobs/{job.number}/timeline")
     bars = json.loads(re.search(r'id="chart-attempts" type="application/json">(.*?)</script>', page)[1])  # type: ignore[index]
     assert [bar["s"] for bar in bars["items"] if bar["to"] is None] == ["SUSPENDED"]
     listed = text(client, "/jobs")
@@ -117,7 +118,7 @@ stages:
     spec = town.owner.read(f"/jobs/{number}/spec")["spec"]
     assert yaml.safe_dump(spec, sort_keys=False) == written
     client = browser(town.owner)
-    page = text(client, f"/jobs/{number}")
+    page = text(client, f"/jobs/{number}/spec")
     shown = re.search(r'id="job-spec"[^>]*>(.*?)</pre>', page, re.DOTALL)[1]  # type: ignore[index]
     assert shown.replace("&#x27;", "'") == written
     clone = text(client, f"/jobs/new?from={number}")

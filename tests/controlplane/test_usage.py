@@ -488,5 +488,5 @@ def test_pages_show_a_reader_their_own_usage_and_the_receipt_of_their_job(town: 
     assert "owner" not in pages["stranger"]
     assert "default" not in re.findall(r"<option[^>]*>([^<]*)</option>", pages["stranger"])
     client.force_login(town.viewer.user)
-    shown = client.get(f"/jobs/{job.number}", headers={"accept-language": "zh-CN"}).content.decode()
+    shown = client.get(f"/jobs/{job.number}/usage", headers={"accept-language": "zh-CN"}).content.decode()
     assert "结束后给出建议" in shown

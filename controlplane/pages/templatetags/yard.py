@@ -217,6 +217,14 @@ def percent(share: Any) -> str:
 
 
 @register.filter
+def per_step(rate: float) -> str:
+    """Steps a second, or the time of one step where that is longer than ten seconds."""
+    if rate >= 0.1:
+        return _("{rate} steps/s").format(rate=f"{rate:.3g}" if rate < 1000 else f"{rate:,.0f}")
+    return _("{span} for a step").format(span=span(1 / rate))
+
+
+@register.filter
 def whole_percent(value: Any) -> str:
     try:
         return f"{float(value):.0f} %"

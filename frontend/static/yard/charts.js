@@ -209,8 +209,13 @@ function lines(d, el) {
   const xs = series.flatMap(s => [s.x[0], s.x.at(-1)]).filter(v => v !== undefined), [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   return [traces, layout({
     hovermode: "x", margin: { l: 44, r: right, t: 8, b: 24 }, annotations: ends,
-    xaxis: axis({ type: date ? "date" : "linear", range: date ? [wall(x0), wall(x1)] : [x0, x1], nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: d.zero ? "tozero" : "normal" }),
+    xaxis: axis({ type: date ? "date" : "linear", range: date ? [wall(x0), wall(x1)] : [x0, x1], nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: d.zero ? "tozero" : "normal", ...level(series) }),
   })];
+}
+/** A line that never moves has a scale of its own size; without this it would be one from -1 to 1. */
+function level(series) {
+  const values = new Set(series.flatMap(s => s.y.filter(v => v !== null))), [only] = values;
+  return values.size === 1 && only && Math.abs(only) < 1 ? { range: [Math.min(0, 2 * only), Math.max(0, 2 * only)] } : {};
 }
 /** Names at the ends of lines that lie close together are moved apart. */
 function apart(ends, series, d, el) {

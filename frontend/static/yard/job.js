@@ -1,4 +1,5 @@
-// The job page's own two parts: utilisation of its devices, drawn from the metrics topic, and the log.
+// The job page's own parts: measurements of its devices, drawn from the metrics topic, reported values, and the log. Each
+// tab has some of them.
 import { feed } from "./charts.js";
 import { watch } from "./live.js";
 import { Log } from "./log.js";
@@ -20,15 +21,26 @@ function held(list) {
 }
 const some = list => list.some(value => value !== null);
 
+/** What the strip can show of a device, by the name in the address: its values, their unit and the end of their scale. */
+const MEASURES = {
+  utilisation: d => [d.utilisation, 100, "%"],
+  memory: d => [d.memory_used_bytes, d.memory_bytes ? 100 / d.memory_bytes : 0, "%"],
+  power: d => [d.power_w, 1, "W"],
+  temperature: d => [d.temperature_c, 1, "°C"],
+};
+
 /** The metrics answer as a strip of device × time and as lines of what its processes use. */
 const MOST_LINES = 8;
 function measured({ at, devices, parts, truncated }) {
   const x = at.map(moment => Date.parse(moment));
-  const shown = devices.filter(d => some(d.utilisation));
-  const first = shown.length ? Math.min(...shown.map(d => d.utilisation.findIndex(v => v !== null))) : 0;
+  const measure = MEASURES[holder.dataset.measure] ?? MEASURES.utilisation;
+  const shown = devices.map(d => [d, ...measure(d)]).filter(([, list, scale]) => scale && some(list));
+  const first = shown.length ? Math.min(...shown.map(([, list]) => list.findIndex(v => v !== null))) : 0;
+  const z = shown.map(([, list, scale]) => held(list).slice(first).map(v => (v === null ? null : v * scale)));
+  const unit = shown[0]?.[3] ?? "%";
   feed("chart-devices", {
-    rows: shown.map(d => `${d.node} ${d.kind}${d.index}`), x: x.slice(first), height: Math.min(340, Math.max(96, shown.length * 17 + 30)),
-    z: shown.map(d => held(d.utilisation).slice(first).map(v => (v === null ? null : v * 100))),
+    rows: shown.map(([d]) => `${d.node} ${d.kind}${d.index}`), x: x.slice(first), height: Math.min(340, Math.max(96, shown.length * 17 + 30)),
+    z, unit, max: unit === "%" ? 100 : Math.max(1, ...z.flat().filter(v => v !== null)),
   });
   const all = parts.filter(p => some(p.cpu) || some(p.rss_bytes)), known = all.slice(0, MOST_LINES);
   for (const [id, count, total] of [["panel-cpu", known.length, all.length], ["panel-memory", known.length, all.length], ["panel-devices", shown.length, truncated ? `${shown.length}+` : shown.length]]) {
@@ -83,12 +95,32 @@ function reported() {
     if (!points.length || points.at(-1)[0] < told.step) points.push([told.step, value]);
     history.set(`${told.stage} ${key}`, points);
   }
+  if (panel.hasAttribute("data-each")) return each(panel);
   const chosen = [...history].filter(([key]) => /loss|reward|error|perplexity/i.test(key));
   const drawn = (chosen.length ? chosen : [...history]).slice(0, 3);
   panel.hidden = !drawn.some(([, points]) => points.length > 1);
   const count = panel.querySelector("header .sub");
   count.textContent = history.size > drawn.length ? t("by step; {n} of {total}", { n: drawn.length, total: history.size }) : t("by step");
   feed("chart-values", { x_kind: "step", series: drawn.map(([key, points]) => ({ name: key, x: points.map(p => p[0]), y: points.map(p => p[1]) })) });
+}
+
+/** A chart for each reported number, because their scales differ. */
+const MOST_CHARTS = 24;
+function each(panel) {
+  const known = [...history].filter(([, points]) => points.length > 1), holder = panel.querySelector(".y-each");
+  panel.hidden = !known.length;
+  panel.querySelector("header .sub").textContent = known.length > MOST_CHARTS ? t("by step; {n} of {total}", { n: MOST_CHARTS, total: known.length }) : t("by step");
+  known.slice(0, MOST_CHARTS).forEach(([key, points], i) => {
+    const id = `chart-value-${i}`;
+    if (!document.getElementById(id)) {
+      const figure = Object.assign(document.createElement("figure"), { className: "y-fig" }), chart = Object.assign(document.createElement("div"), { className: "y-chart h-150" });
+      Object.assign(chart.dataset, { chart: "lines", source: id, keep: "" });
+      figure.append(Object.assign(document.createElement("script"), { type: "application/json", id, textContent: "{}" }), document.createElement("b"), chart, Object.assign(document.createElement("figcaption"), { textContent: t("by step") }));
+      holder.append(figure);
+    }
+    document.getElementById(id).nextElementSibling.textContent = key;
+    feed(id, { x_kind: "step", series: [{ name: key, x: points.map(p => p[0]), y: points.map(p => p[1]) }] });
+  });
 }
 load();
 onRefresh(() => (Date.now() - loadedAt > AGAIN_MS ? load() : reported()));

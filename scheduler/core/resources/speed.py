@@ -73,22 +73,26 @@ def speed(
             share = (profile.memory_milli if by_memory else profile.milli) / 1000
         return speed(kind, precision, device, measured) * share
     known = measured.get((kind, device.model))
-    if known and known > 0:
-        return known
+    return known if known and known > 0 else unmeasured(kind, precision, device.kind, device.features)[0]
+
+
+def unmeasured(kind: str, precision: str, device: str, features: Mapping[str, float]) -> tuple[float, bool]:
+    """Return the relative speed of a stage of ``kind`` on a device of this kind with these features until one was
+    measured, and whether it follows from what the device declares."""
     special = PRIOR.get(f"{kind} {precision}")
     if special is not None:
         # Peak rates say little about low-precision inference on small batches: until measured, affinity decides.
-        return special.get(device.kind, 0.5)
-    if kind in MEMORY_BOUND and (declared := device.features.get("memory_gbps")):
-        return max(declared / REFERENCE_MEMORY_GBPS, 1e-3)
+        return special.get(device, 0.5), False
+    if kind in MEMORY_BOUND and (declared := features.get("memory_gbps")):
+        return max(declared / REFERENCE_MEMORY_GBPS, 1e-3), True
     if kind in DENSE:
         wanted = precision or USUAL_PRECISION.get(kind, "bf16")
         for rate in (wanted, "bf16", "fp16", "fp32"):
-            declared = device.features.get(f"{rate}_tflops") or device.features.get(f"{rate}_tops")
+            declared = features.get(f"{rate}_tflops") or features.get(f"{rate}_tops")
             if declared and rate in REFERENCE_RATES:
-                return max(declared / REFERENCE_RATES[rate], 1e-3)
+                return max(declared / REFERENCE_RATES[rate], 1e-3), True
     prior = PRIOR.get(kind) or _ON_CPU
-    return prior.get(device.kind, 0.5)
+    return prior.get(device, 0.5), False
 
 
 def speed_of(
