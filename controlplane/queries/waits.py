@@ -20,7 +20,7 @@ OF: Final = {
         "InvalidSpec", "SetAside", "BundleUnavailable", "ImageUnavailable", "SecretMissing", "PoolRefused",
         "NoMatchingDevice", "ExceedsClusterMax", "DataResidency", "NodesAvoided",
     },
-    "quota": {"ExceedsQuotaMax", "QuotaExhausted"},
+    "quota": {"Budget", "ExceedsQuotaMax", "QuotaExhausted"},
     "limit": {"ArrayLimit", "UserLimit", "UserStages", "UserDevices"},
     "service": {"PoolStopped", "MaintenanceWindow", "NodesUnavailable"},
     "capacity": {

@@ -22,7 +22,7 @@ from tests.controlplane.people import Person, Town
 
 DOC = Path(__file__).parents[2] / "docs" / "reference" / "roles.md"
 PERMIT = re.compile(r"`(\w+\.\w+)`")
-OF_PROJECT = {"project", "member", "owner or lead", "own"}
+OF_PROJECT = {"project", "member", "lead", "owner or lead", "own"}
 
 
 def documented() -> Iterator[tuple[str, str, str, str]]:
