@@ -22,7 +22,9 @@ from django.utils import timezone
 from agents import ends
 from agents.notes import NoteText
 from agents.protocol import Phase
+from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project, User
+from controlplane.accounts.service import make_token
 from controlplane.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import logs, service
@@ -467,6 +469,10 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     _accounted(yard)
     _entitled(yard)
     _scheduled(yard)
+    account = service_accounts.create(
+        yard.admin, Project.objects.get(name="vision"), "ci", Member.Role.MEMBER, "tests of the main branch"
+    )
+    make_token(account, "nightly")
     return yard
 
 

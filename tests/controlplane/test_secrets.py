@@ -22,6 +22,7 @@ from controlplane.scheduling import recorder as recording
 from controlplane.scheduling.recorder import Recorder
 from scheduler.decisions import log
 from tests.controlplane.people import Person, Town
+from tests.controlplane.test_pages import every_tab
 from tests.record.yard import Yard, cpu
 
 TOLD, MARKED, OF_A_DEVICE, A_NUMBER = "told-by-its-name", "marked-by-the-file", "of-one-alternative", 9876543210123
@@ -100,11 +101,13 @@ def test_neither_submitting_nor_a_dry_run_nor_a_refusal_repeats_one(town: Town) 
 def test_no_page_shows_one(town: Town) -> None:
     job = town.running(town.machine(), **ASKED)
     client = browser(town.mate)
-    for path in (f"/jobs/{job.number}", "/jobs", f"/jobs/new?from={job.number}", "/", f"/jobs/{job.number}/otherwise"):
+    tabs = every_tab(client, job.number)
+    assert not leaks(tabs.encode())
+    for path in ("/jobs", f"/jobs/new?from={job.number}", "/", f"/jobs/{job.number}/otherwise"):
         answer = client.get(path)
         assert answer.status_code == 200, path
         assert not leaks(answer.content), path
-    assert "everybody-may-read" in client.get(f"/jobs/{job.number}").content.decode()
+    assert "everybody-may-read" in tabs
 
 
 def test_a_copy_says_what_to_enter_again_and_is_refused_until_then(town: Town) -> None:
