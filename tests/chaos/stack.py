@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from _pytest.mark import ParameterSet
 
 from deploy.local.home import Home
 from deploy.local.lock import Running
+from deploy.local.port import free_port
 from deploy.local.service import ROOT, importing
 
 # What the commands of the two servers have in them.
@@ -154,12 +156,13 @@ def _made() -> Path:
 
 @contextmanager
 def standing() -> Iterator[Up]:
-    """A folder and a port for a stack; whatever was started on them is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="yard-up-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        stack = Up(Path(folder) / "home", port)
+    """A folder and a port for a stack; whatever was started on them is gone afterwards.
+
+    The port is below those that systems give to outgoing connections: one of these may take the next port, which is the
+    gateway's, before the gateway does.
+    """
+    with tempfile.TemporaryDirectory(prefix="yard-up-") as folder:
+        stack = Up(Path(folder) / "home", free_port(random.randrange(20_000, 32_000, 10)))
         try:
             yield stack
         finally:
