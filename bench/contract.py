@@ -1,4 +1,4 @@
-"""What the contract promises to users: usage of a month by project over a long history, and a large array.
+"""What the contract promises: usage over a long history, a large array, a search in a long log, how fast ``yard`` is.
 
 The rows of the first are those of ``bench api``: 1,000,000 finished and 100,000 pending jobs on 128 nodes of 8 GPUs
 over 60 days. The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an
@@ -12,16 +12,17 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from bench import contract_arrays
+from bench import contract_arrays, contract_commands, contract_logs, contract_queries
 from bench.api import FINISHED, NODES, PENDING, Asker, clone, request, servers
 from bench.figures import Figures, quantile
 from bench.live import Filled, fresh_database
+from switchyard.client import Client
 
 SAMPLES = 100
 
 
 def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
-    """Return ``usage_p95_ms`` and ``array_10000_s``."""
+    """Return ``usage_p95_ms``, ``array_10000_s``, ``grep_1gb_s``, ``queries_grow`` and the times of ``yard``."""
     arrays = contract_arrays.measure()
     with fresh_database():
         cluster = Filled(NODES)
@@ -32,11 +33,20 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
         asker = Asker(cluster)
         with servers() as port:
             p95_ms = _usage(port, asker)
+            parts = [arrays, contract_queries.measure(asker.operator)]
+            token = asker.operator["Authorization"].removeprefix("Bearer ")
+            url = f"http://127.0.0.1:{port}"
+            parts.append(contract_commands.measure(url, token))
+            with Client(url, token) as client:
+                parts.append(contract_logs.measure(client))
     remarks = [
         f"rows were made in {rows_s:.0f} s, the ledger filled in {filled_s:.0f} s; a later run took {again_s:.2f} s"
     ]
-    figures = {"usage_p95_ms": p95_ms, "finished": finished, "pending": pending}
-    return Figures({**figures, **arrays.values}, [*remarks, *arrays.remarks])
+    figures: dict[str, float | int | str] = {"usage_p95_ms": p95_ms, "finished": finished, "pending": pending}
+    for part in parts:
+        figures |= part.values
+        remarks += part.remarks
+    return Figures(figures, remarks)
 
 
 def _count() -> tuple[float, float]:
