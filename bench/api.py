@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bench import part_log
 from bench.figures import Figures, quantile
 from bench.live import Filled, fresh_database
 from deploy.local.port import free_port
@@ -123,28 +124,16 @@ def _copy(
 
 def _logs(cluster: Filled) -> dict[str, float | int | str]:
     """How much longer an append and a tail of 64 KiB take at a gigabyte of log than at a megabyte."""
-    from django.db import connection, transaction
+    from django.db import transaction
 
     from controlplane.jobs import logs
-    from controlplane.jobs.models import LogSpan
 
     piece = (b"x" * 127 + b"\n") * 512
     took: dict[str, list[float]] = {}
     for number, (name, megabytes) in enumerate((("short", 1), ("long", 1_000))):
         part = cluster.going[number]
         count = megabytes * 16 // 2
-        spans = [
-            LogSpan(part=part, stream=stream, start=(2 * n + k) * len(piece), offset=n * len(piece), size=len(piece))
-            for n in range(count)
-            for k, stream in enumerate(logs.STREAMS)
-        ]
-        LogSpan.objects.bulk_create(spans, batch_size=5_000)
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE jobs_logspan")  # as the database does by itself when a table has grown
-        logs.folder(part.id).mkdir(parents=True)
-        for stream in logs.STREAMS:
-            with (logs.folder(part.id) / stream).open("wb") as file:
-                file.writelines(piece for _ in range(count))
+        part_log.write(part, [piece] * count, logs.STREAMS)
         for n in range(LOG_SAMPLES):
             began = time.perf_counter()
             with transaction.atomic():

@@ -198,7 +198,7 @@ class TokenForm(forms.ModelForm):
         widget=forms.CheckboxSelectMultiple,
         initial=["read", "submit"],
     )
-    days = forms.IntegerField(min_value=1, max_value=366, initial=90, label=_("Valid for days"))
+    days = forms.IntegerField(min_value=1, max_value=service.MOST_DAYS, initial=90, label=_("Valid for days"))
 
     class Meta:
         model = Token

@@ -25,7 +25,6 @@ LIFE: Final = timedelta(minutes=10)
 MOST_OF_ADDRESS: Final = 20
 MOST: Final = 2_000
 LONGEST_INTERVAL_S: Final = 60
-MOST_DAYS: Final = 366
 
 
 class TooMany(Exception):

@@ -25,6 +25,7 @@ TOKEN_LIFE = timedelta(days=90)
 LINK_LIFE = timedelta(minutes=15)
 KEY_LIFE = timedelta(hours=24)
 MOST_TOKENS = 100
+MOST_DAYS = 366
 TOUCH_EVERY = timedelta(minutes=1)
 
 

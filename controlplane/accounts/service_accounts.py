@@ -16,6 +16,7 @@ from controlplane.accounts.members import MemberRefused
 from controlplane.accounts.models import Member, Project, User, slug
 
 MOST = 50
+LONGEST_DESCRIPTION = 200
 ROLES = (Member.Role.VIEWER, Member.Role.MEMBER)
 CHOICES = [(role.value, role.label) for role in ROLES]
 
@@ -44,6 +45,7 @@ def create(actor: User, project: Project, name: str, role: str, description: str
         slug(name)
     except ValidationError as error:
         raise ServiceAccountRefused("invalid_name", f"name: {error.message}", status=400) from None
+    _check(role, description)
     full = f"{name}@{project.name}"
     with transaction.atomic():
         Project.objects.select_for_update().get(pk=project.pk)
@@ -72,6 +74,7 @@ def change(
 ) -> None:
     """Change what is given. An inactive account's tokens are refused at once; its jobs go on. Raises MemberRefused."""
     assert account.service_of is not None
+    _check(role, description)
     with transaction.atomic():
         if role is not None:
             members.give(actor, account.service_of, account.get_username(), role)
@@ -83,6 +86,13 @@ def change(
                 setattr(account, name, value)
             account.save(update_fields=[*wanted])
             audit.record("service_account.change", account, before=before, after=wanted)
+
+
+def _check(role: str | None, description: str | None) -> None:
+    """Refuse another role, and a description that is too long."""
+    if (role is not None and role not in ROLES) or len(description or "") > LONGEST_DESCRIPTION:
+        said = _("Choose the role viewer or member, and describe it in at most {most} characters.")
+        raise ServiceAccountRefused("invalid", said.format(most=LONGEST_DESCRIPTION), status=422)
 
 
 def delete(account: User) -> None:

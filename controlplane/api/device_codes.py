@@ -26,7 +26,7 @@ class DeviceAskSerializer(StrictSerializer):
     scopes = serializers.ListField(
         child=serializers.ChoiceField(["read", "submit", "admin"]), default=list, max_length=3
     )
-    days = serializers.IntegerField(default=90, min_value=1, max_value=device_codes.MOST_DAYS)
+    days = serializers.IntegerField(default=90, min_value=1, max_value=service.MOST_DAYS)
 
 
 class DeviceGrantSerializer(serializers.Serializer):

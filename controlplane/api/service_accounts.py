@@ -26,8 +26,6 @@ from controlplane.api.tokens import TOKEN_ASK, MakesTokens, OwnTokenSerializer, 
 from controlplane.queries import service_accounts as read
 from controlplane.queries.refusals import Unseen
 
-LONGEST = 200
-
 
 class ServiceAccountSerializer(ReadModelSerializer):
     class Meta:
@@ -41,7 +39,7 @@ class NewServiceAccountSerializer(StrictSerializer):
     name = serializers.CharField(max_length=63)
     project = serializers.CharField(max_length=63)
     role = serializers.ChoiceField(service_accounts.CHOICES, default="member")
-    description = serializers.CharField(max_length=LONGEST, default="", allow_blank=True)
+    description = serializers.CharField(max_length=service_accounts.LONGEST_DESCRIPTION, default="", allow_blank=True)
 
 
 class ServiceAccountChangeSerializer(StrictSerializer):
@@ -49,7 +47,9 @@ class ServiceAccountChangeSerializer(StrictSerializer):
 
     role = serializers.ChoiceField(service_accounts.CHOICES, required=False)
     is_active = serializers.BooleanField(required=False)
-    description = serializers.CharField(max_length=LONGEST, required=False, allow_blank=True)
+    description = serializers.CharField(
+        max_length=service_accounts.LONGEST_DESCRIPTION, required=False, allow_blank=True
+    )
 
 
 MINE = "The service accounts of the projects that you lead, by name."

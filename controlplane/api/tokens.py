@@ -24,8 +24,6 @@ from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 
-MOST_DAYS = 366
-
 
 class OwnTokenSerializer(serializers.ModelSerializer):
     """A token without its secret; ``is_current`` is the one that the request carries."""
@@ -61,7 +59,7 @@ class TokenAskSerializer(StrictSerializer):
         child=serializers.ChoiceField(["read", "submit", "admin"]), default=lambda: ["read", "submit"], min_length=1,
         max_length=3,
     )  # fmt: skip
-    days = serializers.IntegerField(default=None, allow_null=True, min_value=1, max_value=MOST_DAYS)
+    days = serializers.IntegerField(default=None, allow_null=True, min_value=1, max_value=service.MOST_DAYS)
 
 
 class MakesTokens(ResourceViewSet):

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.permissions import Permit, may
 from controlplane.clauses import in_words
+from controlplane.pages import time_range
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import device_history, devices, topology
 from controlplane.queries.cursor import Page, page_of
@@ -18,8 +19,6 @@ from controlplane.queries.reading import API, cursor_of, redacted, seen
 from scheduler.core.model.lifecycle import Health
 
 PER_PAGE = 50
-# How far back measurements are drawn, as ``range`` in the address, in seconds.
-SPANS = {"15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800, "14d": 1_209_600}
 # Each chart: its name, its title, the unit, and by what stored values are divided.
 CHARTS = (
     ("utilisation", _("Utilisation"), "%", 0.01),
@@ -36,7 +35,7 @@ def show(request: HttpRequest, uuid: str) -> HttpResponse:
     answer = seen(user, place, devices.shown([row], user)[0])
     device = answer.body
     name = f"{device['kind']}{device['index']}"
-    since_s = SPANS.get(request.GET.get("range", ""), SPANS["1h"])
+    over = time_range.asked(request, "1h")
     asked = {"cursor": request.GET["claims"]} if request.GET.get("claims") else {}
     path = f"{API}{place}/claims"
     found, links = page_of(device_history.claims_of(row), "-id", path, {"limit": str(PER_PAGE), **asked})
@@ -52,13 +51,9 @@ def show(request: HttpRequest, uuid: str) -> HttpResponse:
             "attributes": sorted(row.attributes.items()),
             "features": sorted(row.features.items()),
             "links": topology.links_of(row, _peers(row)),
-            "errors": [
-                f"{error.get('code', '')} {in_words(str(error.get('detail', '')), error.get('said'))}"
-                for error in errors
-            ],
-            "charts": _charts(device_history.measured(row, since_s)),
-            "spans": list(SPANS.items()),
-            "span_s": since_s,
+            "errors": [error_text(error) for error in errors],
+            "charts": _charts(device_history.measured(row, over["span_s"])),
+            **over,
             "claims": claims["results"],
             "claims_next": cursor_of(claims["next"]),
             "claims_previous": cursor_of(claims["previous"]),
@@ -71,6 +66,11 @@ def show(request: HttpRequest, uuid: str) -> HttpResponse:
         every_s=5,
         crumbs=[(title_of("nodes"), "/nodes"), (device["node"], f"/nodes/{device['node']}"), (name, "")],
     )
+
+
+def error_text(error: dict[str, Any]) -> str:
+    """An error that a device told its node, as it stands in the node's conditions."""
+    return f"{error.get('code', '')} {in_words(str(error.get('detail', '')), error.get('said'))}"
 
 
 def _peers(row: Any) -> dict[str, str]:

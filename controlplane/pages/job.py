@@ -22,7 +22,7 @@ from controlplane.documents import to_yaml
 from controlplane.jobs import logs, masked
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
-from controlplane.pages import gantt
+from controlplane.pages import gantt, time_range
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
@@ -64,8 +64,6 @@ KINDS_OF_WAIT = {
     "capacity": gettext_lazy("capacity"),
     "order": gettext_lazy("order of the queue"),
 }
-# How far back measurements are drawn, as ``range`` in the address, in seconds.
-SPANS = {"15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800, "14d": 1_209_600}
 MEASURES = {
     "utilisation": gettext_lazy("Utilisation"),
     "memory": gettext_lazy("Memory"),
@@ -268,8 +266,7 @@ def _metrics(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, A
     measure = request.GET.get("metric", "")
     return {
         "attempts": Attempt.objects.filter(stage__job=row).exists(),
-        "spans": list(SPANS.items()),
-        "span_s": SPANS.get(request.GET.get("range", ""), SPANS["15m"]),
+        **time_range.asked(request, "15m"),
         "measures": list(MEASURES.items()),
         "measure": measure if measure in MEASURES else "utilisation",
     }

@@ -10,8 +10,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.permissions import Permit, may
-from controlplane.clauses import in_words
 from controlplane.pages.counted import counted
+from controlplane.pages.device import error_text
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import jobs, nodes, topology
@@ -38,11 +38,7 @@ def _notes(conditions: dict[str, Any]) -> list[str]:
                 said="; ".join(unfit)
             ),
         )
-    notes += [
-        f"{error.get('uuid', '')}: {error.get('code', '')} {in_words(str(error.get('detail', '')), error.get('said'))}"
-        for error in conditions.get("device_errors") or []
-    ]
-    return notes
+    return notes + [f"{error.get('uuid', '')}: {error_text(error)}" for error in conditions.get("device_errors") or []]
 
 
 def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ def show(request: HttpRequest) -> HttpResponse:
 def _list(request: HttpRequest, asked: dict[str, str], status: int = 200, **more: Any) -> HttpResponse:
     user = reader(request)
     rows = schedules.visible(user).order_by("name", "project__name")[:MOST]
-    response = page(
+    return page(
         request,
         "schedules.html",
         {
@@ -50,9 +50,8 @@ def _list(request: HttpRequest, asked: dict[str, str], status: int = 200, **more
         },
         place="schedules",
         crumbs=[(_("Schedules"), "")],
+        status=status,
     )
-    response.status_code = status
-    return response
 
 
 def _file_of(request: HttpRequest) -> str:

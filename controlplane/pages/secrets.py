@@ -38,7 +38,7 @@ def _chosen(user: User, name: str) -> Project | None:
 def _page(request: HttpRequest, project: Project | None, status: int = 200, **values: Any) -> HttpResponse:
     user = reader(request)
     done = request.GET.get("done", "")
-    response = page(
+    return page(
         request,
         "secrets.html",
         {
@@ -53,9 +53,8 @@ def _page(request: HttpRequest, project: Project | None, status: int = 200, **va
         },
         place="secrets",
         crumbs=[(_("Secrets"), "")],
+        status=status,
     )
-    response.status_code = status
-    return response
 
 
 def _back(project: Project, done: str) -> HttpResponse:

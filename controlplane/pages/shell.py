@@ -66,6 +66,7 @@ def page(
     topics: Iterable[Representation] = (),
     every_s: float = 2.0,
     crumbs: Iterable[tuple[str, str]] = (),
+    status: int = 200,
 ) -> HttpResponse:
     """The whole page, or only its live part if a script asks for that after one of its topics changed.
 
@@ -79,7 +80,7 @@ def page(
         "topics": [{"topic": answer.path, "etag": answer.etag} for answer in topics],
         "every_s": every_s,
     }
-    response = render(request, template, values)
+    response = render(request, template, values, status=status)
     response["Cache-Control"] = "no-store"
     response["Vary"] = f"Cookie, Accept-Language, {LIVE_HEADER}"
     return response

@@ -11,12 +11,10 @@ from django.utils.translation import gettext as _
 from controlplane.accounts import service
 from controlplane.accounts.models import User
 
-MOST_DAYS = 366
-
 
 def blank(user: User, asked: tuple[str, ...] | list[str] = ("read", "submit")) -> dict[str, Any]:
     """What the template of the form needs; ``asked`` are the scopes that are checked."""
-    return {"scopes": [(scope, scope in asked) for scope in service.scopes_of(user)], "most_days": MOST_DAYS}
+    return {"scopes": [(scope, scope in asked) for scope in service.scopes_of(user)], "most_days": service.MOST_DAYS}
 
 
 def sent(request: HttpRequest, user: User) -> tuple[int, dict[str, Any]]:
@@ -30,8 +28,8 @@ def sent(request: HttpRequest, user: User) -> tuple[int, dict[str, Any]]:
         fault = _("A token needs a name of 1 to 60 characters, for you to know it by.")
     elif not scopes or not set(scopes) <= set(service.scopes_of(user)):
         fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(service.scopes_of(user))}
-    elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
-        fault = _("A token is valid for 1 to %(most)s days.") % {"most": MOST_DAYS}
+    elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= service.MOST_DAYS):
+        fault = _("A token is valid for 1 to %(most)s days.") % {"most": service.MOST_DAYS}
     elif user.tokens.count() >= service.MOST_TOKENS:
         fault = _("%(user)s has %(most)s tokens; revoke one first.") % {"user": user, "most": service.MOST_TOKENS}
     else:

@@ -84,7 +84,7 @@ def _browser(agent: str) -> str:
 def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = reader(request)
     addresses = list(EmailAddress.objects.filter(user=user).order_by("-verified", "-primary", "pk")[:2])
-    response = page(
+    return page(
         request,
         "user.html",
         {
@@ -109,9 +109,8 @@ def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpRespo
         },
         place="user",
         crumbs=[(_("Your user page"), "")],
+        status=status,
     )
-    response.status_code = status
-    return response
 
 
 @login_required

@@ -137,6 +137,8 @@ def refresh(budgets: Iterable[Budget], now: datetime | None = None) -> None:
     A level that is not reached any more, because the period is new or the budget was raised, may be told again.
     """
     budgets, now = list(budgets), now or timezone.now()
+    if not budgets:
+        return
     for pk, found in count(budgets, now).items():
         with transaction.atomic():
             row = Budget.objects.select_for_update().filter(pk=pk).first()

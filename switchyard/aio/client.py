@@ -56,9 +56,9 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self.wire)
         self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
-        self.quotas = AsyncQuotas(self.wire)
-        self.budgets = AsyncBudgets(self.wire)
-        self.limits = AsyncLimits(self.wire)
+        self.quotas = AsyncNumberedSettings(self.wire, "/quotas")
+        self.budgets = AsyncNumberedSettings(self.wire, "/budgets")
+        self.limits = AsyncNumberedSettings(self.wire, "/limits")
         self.tokens = AsyncTokens(self.wire)
         self.project = ""
 
@@ -734,81 +734,35 @@ class AsyncProjects:
         await self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
 
 
-class AsyncQuotas:
-    """The quotas of projects; each has a number."""
+class AsyncNumberedSettings:
+    """Quotas, budgets or limits: rows with numbers, which accountants set.
 
-    def __init__(self, wire: AsyncWire) -> None:
+    A quota has ``project``, ``kind``, ``nominal`` and others. A budget has ``project``, ``hours`` of a ``kind`` in each
+    ``period``, and what happens ``at_end``. A limit has ``running``, ``waiting`` and ``devices`` of a ``user`` (without
+    one, of every user) in a ``project`` and a ``pool``.
+    """
+
+    def __init__(self, wire: AsyncWire, path: str) -> None:
         self._wire = wire
+        self._path = path
 
     async def list(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the quotas of your projects and what each holds of them."""
-        for each in (await self._wire.get("/quotas"))["results"]:
+        """Yield those that you may see, with what is used of each."""
+        for each in (await self._wire.get(self._path))["results"]:
             yield each
 
     async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a project a quota: ``project``, ``kind``, ``nominal`` and others. For accountants."""
-        return dict(await self._wire.post("/quotas", dict(settings)))
+        """Add one. For accountants."""
+        return dict(await self._wire.post(self._path, dict(settings)))
 
     async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
-        """Change a quota; with its ETag only as it was read. For accountants."""
-        path = f"/quotas/{number}"
+        """Change one; with its ETag only as it was read. For accountants."""
+        path = f"{self._path}/{number}"
         return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
 
     async def delete(self, number: int, *, if_match: str = "*") -> None:
-        """Delete a quota, so that its project is unlimited there. For accountants."""
-        await self._wire.call("DELETE", f"/quotas/{number}", headers={"If-Match": if_match})
-
-
-class AsyncBudgets:
-    """The budgets of device-hours of projects; each has a number."""
-
-    def __init__(self, wire: AsyncWire) -> None:
-        self._wire = wire
-
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the budgets of your projects, what is used of each, and when it ends at the present rate."""
-        for each in (await self._wire.get("/budgets"))["results"]:
-            yield each
-
-    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a ``project`` a budget of ``hours`` of a ``kind`` in each ``period``, with what happens ``at_end``.
-        For accountants."""
-        return dict(await self._wire.post("/budgets", dict(settings)))
-
-    async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
-        """Change a budget; with its ETag only as it was read. For accountants."""
-        path = f"/budgets/{number}"
-        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
-
-    async def delete(self, number: int, *, if_match: str = "*") -> None:
-        """Delete a budget, so that nothing is held back for it any more. For accountants."""
-        await self._wire.call("DELETE", f"/budgets/{number}", headers={"If-Match": if_match})
-
-
-class AsyncLimits:
-    """The limits of users; each has a number."""
-
-    def __init__(self, wire: AsyncWire) -> None:
-        self._wire = wire
-
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the limits that count for you and what is used of each; with the permission, all."""
-        for each in (await self._wire.get("/limits"))["results"]:
-            yield each
-
-    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Limit a ``user`` (without one, every user) in a ``project`` and a ``pool``: ``running``, ``waiting``,
-        ``devices``. For accountants."""
-        return dict(await self._wire.post("/limits", dict(settings)))
-
-    async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
-        """Change a limit; with its ETag only as it was read. For accountants."""
-        path = f"/limits/{number}"
-        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
-
-    async def delete(self, number: int, *, if_match: str = "*") -> None:
-        """Delete a limit. For accountants."""
-        await self._wire.call("DELETE", f"/limits/{number}", headers={"If-Match": if_match})
+        """Delete one, so that it holds nothing back any more. For accountants."""
+        await self._wire.call("DELETE", f"{self._path}/{number}", headers={"If-Match": if_match})
 
 
 class AsyncTokens:

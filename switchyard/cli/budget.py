@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import SwitchyardError
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -41,21 +40,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in ("hours", "at_end") if getattr(args, name) is not None}
     if args.action != "list" and not args.project:
-        print(f"error: say whose budget: yard budget {args.action} PROJECT (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError(f"say whose budget: yard budget {args.action} PROJECT")
     if bool(args.first_day) != bool(args.last_day) or (args.period and args.first_day):
-        print("error: give both --from and --to, or --period (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("give both --from and --to, or --period")
     if args.action == "set" and not given:
-        print("error: say what to set: --hours N, --at-end hold (usage)", file=sys.stderr)
-        return exits.USAGE
+        raise UsageError("say what to set: --hours N, --at-end hold")
     with connect(args) as client:
         found = [row for row in client.budgets.list() if _is_meant(row, args)]
         if args.action == "list":
             output.many(args, iter(found), COLUMNS, name=lambda row: str(row["number"]))
         elif args.action == "delete":
             if not found:
-                raise SwitchyardError(f"project {args.project} has no such budget; `yard budget list` lists them")
+                raise NotFound(f"project {args.project} has no such budget; `yard budget list` lists them")
             client.budgets.delete(found[0]["number"])
             output.one(args, found[0], lambda: [f"{_named(found[0])} is deleted"], name=str(found[0]["number"]))
         else:

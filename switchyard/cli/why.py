@@ -12,7 +12,7 @@ from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from switchyard.client import Client
 
@@ -21,6 +21,8 @@ EXAMPLES = """
   yard why 42 --watch      the same, again whenever it changes
   yard why 42 --json       for programs
 """
+
+_WAIT = {"PENDING", "HELD"}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +55,10 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
     chosen = [stage for stage in stages if args.stage in (None, stage.get("name"))]
     if not chosen:
         yield f"  no stage {clean.line(args.stage)}; it has {', '.join(clean.line(s.get('name')) for s in stages)}"
-    tried = _tried(client, args) if any(stage.get("state") in ("PENDING", "HELD") for stage in chosen) else {}
-    failed = _failed(client, args) if any(stage.get("state") == "FAILED" for stage in chosen) else {}
-    waited = _waited(client, args)
+    states = {stage.get("state") for stage in chosen}
+    tried = _by_stage(lambda: client.jobs.counterfactuals(args.job).get("stages") or []) if states & _WAIT else {}
+    failed = _by_stage(lambda: client.jobs.failures(args.job)) if "FAILED" in states else {}
+    waited = _by_stage(lambda: client.jobs.waits(args.job))
     for stage in chosen:
         yield ""
         yield from panel.stage(stage)
@@ -64,26 +67,9 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
         yield from panel.counterfactuals(tried.get(str(stage.get("name")), {}))
 
 
-def _failed(client: Client, args: argparse.Namespace) -> dict[str, Any]:
-    """Return the failures by stage; empty if the server does not support them."""
+def _by_stage(ask: Callable[[], Iterable[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return what is told of each stage, by its name; empty if the server does not support it."""
     try:
-        return {str(one.get("stage")): one for one in client.jobs.failures(args.job)}
+        return {str(one.get("stage")): one for one in ask()}
     except ApiProblem:
         return {}
-
-
-def _waited(client: Client, args: argparse.Namespace) -> dict[str, Any]:
-    """Return the waits by stage; empty if the server does not support them."""
-    try:
-        return {str(one.get("stage")): one for one in client.jobs.waits(args.job)}
-    except ApiProblem:
-        return {}
-
-
-def _tried(client: Client, args: argparse.Namespace) -> dict[str, Any]:
-    """Return the counterfactuals by stage; empty if the server does not support them."""
-    try:
-        found = client.jobs.counterfactuals(args.job)
-    except ApiProblem:
-        return {}
-    return {str(stage.get("stage")): stage for stage in found.get("stages") or []}

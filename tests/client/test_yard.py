@@ -835,7 +835,7 @@ def test_a_budget_is_set_where_it_is_and_added_where_it_is_not(yard, server, sai
         "last_day": "2027-06-30", "hours": 9.0, "at_end": "stop",
     }  # fmt: skip
     assert yard("budget", "delete", "vision", "--kind", "gpu")[:2] == (0, "budget 3 of project vision is deleted\n")
-    assert yard("budget", "delete", "vision", "--kind", "npu")[0] == 1
+    assert yard("budget", "delete", "vision", "--kind", "npu")[0] == 3
     for wrong in (["set"], ["set", "vision"], ["set", "vision", "--hours", "1", "--from", "2027-01-01"]):
         assert yard("budget", *wrong)[0] == 2, wrong
 
