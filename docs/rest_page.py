@@ -23,6 +23,8 @@ OpenAPI 3.1 at `/api/v1/openapi.yaml` and to try at `/api/v1/docs`.
 - **Who you are.** `Authorization: Bearer TOKEN`, with a token of your user page or of `yard token create`; browsers
   send their session and a CSRF token. [Roles](roles.md) tells who may do what.
 - **Lists** come in pages: `limit` up to 500, and `next` and `previous` are addresses to go on at.
+  Lists and single resources give only the `fields` that you name (`?fields=number,state`), by default all. An `ETag`
+  is that of the answer: for `If-Match` take one of a whole answer.
 - **Errors** are `application/problem+json` (RFC 9457): `code` is stable, `detail` is a sentence in the language that
   `Accept-Language` asks for, and `errors` names each field (`pointer`) with what would be accepted.
 - **Once.** A `POST` with an `Idempotency-Key` takes effect once within a day, however often it is sent.

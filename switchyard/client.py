@@ -155,6 +155,18 @@ class Client:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
 
+    def create_pool(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a pool: ``name``, ``profile``, ``max_limit_s`` and others. For operators."""
+        return dict(self.wire.post("/pools", dict(settings)))
+
+    def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a pool; with the ETag of its settings only as they were read. For operators."""
+        return dict(self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
+        """Delete a pool that never had a job; its nodes stay. For operators."""
+        self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
@@ -222,11 +234,14 @@ class Jobs:
         sort: str | None = None,
         array: int | str | None = None,
         limit: int | None = None,
+        fields: Sequence[str] | None = None,
     ) -> Iterator[JobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
-        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
+        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
+        have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
+        asked |= {"fields": ",".join(fields) if fields else None}
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
@@ -546,6 +561,17 @@ class Nodes:
     def get(self, node: str) -> dict[str, Any]:
         return dict(self._wire.get("/nodes/" + quote(node, safe="")))
 
+    def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Set the ``pools`` of a node, by name, or some of its ``labels``; None takes a label away. For operators."""
+        path = "/nodes/" + quote(node, safe="")
+        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def join(self, node: str, pool: str, *, leave: bool = False) -> dict[str, Any]:
+        """Add a node to a pool, or take it out (``leave``); its other pools stay. For operators."""
+        answer = self._wire.call("GET", f"/nodes/{quote(node, safe='')}/settings")
+        others = [name for name in answer.json()["pools"] if name != pool]
+        return self.change(node, {"pools": others if leave else [*others, pool]}, if_match=answer.headers["ETag"])
+
     def drain(self, node: str, reason: str = "") -> dict[str, Any]:
         """Drain a node: running stages finish, nothing new starts."""
         return self._act(node, "drain", reason)
@@ -840,6 +866,10 @@ def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str 
     """Return the query of a list of jobs or arrays, in pages of at most 500."""
     states = ",".join([state] if isinstance(state, str) else state) if state else None
     return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
+
+
+def _pool(pool: str) -> str:
+    return "/pools/" + quote(pool, safe="")
 
 
 def _project(name: str) -> str:

@@ -37,8 +37,9 @@ class EditSerializer(StrictSerializer, serializers.ModelSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         row = copy(self.instance) if self.instance is not None else cast("type[Model]", self.Meta.model)()
-        for name, value in attrs.items():
-            setattr(row, name, value)
+        many = {field.name for field in row._meta.many_to_many}
+        for name in attrs.keys() - many:
+            setattr(row, name, attrs[name])
         try:
             row.full_clean()
         except ValidationError as error:

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.request import Request
 
-from controlplane.api.serializers import refuse_unknown
+from controlplane.api.serializers import FIELDS, ReadModelSerializer, refuse_unknown
 
 
 class StrictFilterBackend(DjangoFilterBackend):
@@ -19,5 +19,7 @@ class StrictFilterBackend(DjangoFilterBackend):
         filterset = self.get_filterset_class(view, queryset)
         pages = view.paginator.get_schema_operation_parameters(view) if view.paginator else []
         known = [*(filterset.base_filters if filterset else ()), *(each["name"] for each in pages)]
+        if issubclass(view.get_serializer_class(), ReadModelSerializer):
+            known.append(FIELDS)
         refuse_unknown(request.query_params, known)
         return super().filter_queryset(request, queryset, view)

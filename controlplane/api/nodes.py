@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -12,12 +13,18 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane import changes
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
 from controlplane.jobs import record
+from controlplane.jobs.spec import LABEL
+from controlplane.pools.models import Pool
 from controlplane.queries import nodes
 
 
@@ -31,6 +38,30 @@ class NodeDetailSerializer(ReadModelSerializer):
     class Meta:
         model = nodes.NodeDetail
         read = nodes.details
+
+
+class NodeSettingsSerializer(editing.EditSerializer):
+    """What people set of a node: its pools by name, and labels. Other labels stay; one that is null is taken away."""
+
+    pools = serializers.SlugRelatedField(slug_field="name", queryset=Pool.objects.all(), many=True)
+    labels = serializers.DictField(child=serializers.CharField(max_length=200, allow_blank=True, allow_null=True))
+
+    class Meta:
+        model = rows.Node
+        fields = ["pools", "labels"]
+
+    def validate_labels(self, given: dict[str, str | None]) -> dict[str, str]:
+        """Return all labels of the node as they will be."""
+        for name in given:
+            if not LABEL.fullmatch(name):
+                said = _("{name} cannot name a label: use up to 63 letters, digits and . _ / -")
+                raise serializers.ValidationError(said.format(name=name[:63]))
+        present = self.instance.labels if self.instance is not None else {}
+        merged = {name: value for name, value in {**present, **given}.items() if value is not None}
+        if len(merged) > service.MOST_LABELS:
+            said = _("a node has at most {most} labels")
+            raise serializers.ValidationError(said.format(most=service.MOST_LABELS))
+        return merged
 
 
 class AsideDecisionSerializer(StrictSerializer):
@@ -50,22 +81,45 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     scope = "admin"
     permits = {
+        "partial_update": (Permit.CHANGE_NODES, gettext_noop("change a node")),
+        "show_settings": (Permit.SEE_NODES, gettext_noop("see what is set of a node")),
         "drain": (Permit.OPERATE_NODES, gettext_noop("drain a node")),
         "lost": (Permit.OPERATE_NODES, gettext_noop("confirm that a node is gone")),
         "rotate": (Permit.OPERATE_NODES, gettext_noop("give a node a new credential")),
         "resume": (Permit.OPERATE_NODES, gettext_noop("resume a node")),
         "quarantine": (Permit.OPERATE_NODES, gettext_noop("decide about a part that is set aside")),
     }
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     examples = {"name": "n1"}
     queryset = nodes.all_nodes()
     filterset_class = nodes.NodeFilter
     ordering = nodes.ORDER
 
     def get_serializer_class(self) -> Any:
-        return NodeDetailSerializer if self.action == "retrieve" else NodeSerializer
+        return NodeDetailSerializer if self.action in ("retrieve", "partial_update") else NodeSerializer
 
     def get_object(self) -> rows.Node:
         return nodes.found(self.kwargs["name"])
+
+    @extend_schema(operation_id="nodes_settings", responses=NodeSettingsSerializer)
+    @action(detail=True, url_path="settings")
+    def show_settings(self, request: Request, name: str) -> Response:
+        """What is set of a node; its ETag is what a change needs."""
+        return Response(editing.settings_of(self.get_object(), NodeSettingsSerializer))
+
+    @extend_schema(
+        operation_id="nodes_change",
+        request=NodeSettingsSerializer,
+        responses={200: NodeDetailSerializer, 400: Problem, 412: Problem, 428: Problem},
+        parameters=[editing.IF_MATCH],
+        examples=[OpenApiExample("In a rack", {"labels": {"rack": "3"}}, request_only=True)],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes the pools and labels of a node, with ``If-Match`` of its settings as they were read. What runs there
+        goes on. Labels that its agent reports come back with its next start. For operators."""
+        editing.change(request, self.get_object(), NodeSettingsSerializer)
+        changes.announce("fleet")
+        return self.shown(self.get_object())
 
     @reasoned_action
     def drain(self, request: Request, name: str) -> Response:

@@ -14,10 +14,14 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane import changes
 from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.mixins import unless_changed
 from controlplane.api.pagination import WholeList
+from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import access as pool_access
@@ -32,6 +36,17 @@ class PoolSerializer(ReadModelSerializer):
     class Meta:
         model = pools.Pool
         read = pools.shown
+
+
+class PoolSettingsSerializer(editing.EditSerializer):
+    """What people set of a pool; who may use it has an address of its own."""
+
+    class Meta:
+        model = rows.Pool
+        fields = [
+            *("name", "profile", "shadow_profile", "storage_path", "default_limit_s", "max_limit_s", "min_runtime_s"),
+            *("on_node_lost", "user_limit", "isolation", "repartition", "stopped_by"),
+        ]
 
 
 class ProfileChoiceSerializer(StrictSerializer):
@@ -67,15 +82,64 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     scope = "admin"
     permits = {
+        "create": (Permit.ADD_POOLS, gettext_noop("add a pool")),
+        "partial_update": (Permit.CHANGE_POOLS, gettext_noop("change a pool")),
+        "destroy": (Permit.DELETE_POOLS, gettext_noop("delete a pool")),
+        "show_settings": (Permit.SEE_POOLS, gettext_noop("see what is set of a pool")),
         "profile": (Permit.CHANGE_POOLS, gettext_noop("change the profile of a pool")),
         "access": (Permit.SEE_POOLS, gettext_noop("see who may use a pool")),
         "allow": (Permit.CHANGE_POOLS, gettext_noop("set who may use a pool")),
     }
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     noun = gettext_noop("pool {name}")
     examples = {"name": "default"}
     queryset = rows.Pool.objects.all()
     serializer_class = PoolSerializer
     pagination_class = WholeList
+
+    @extend_schema(
+        operation_id="pools_create",
+        request=PoolSettingsSerializer,
+        responses={201: PoolSerializer, 400: Problem},
+        examples=[OpenApiExample("For short jobs", {"name": "short", "max_limit_s": 3600}, request_only=True)],
+    )
+    def create(self, request: Request) -> Response:
+        """Adds a pool, without nodes. For operators."""
+        return self._told(editing.create(PoolSettingsSerializer, request.data), 201)
+
+    @extend_schema(operation_id="pools_settings", responses=PoolSettingsSerializer)
+    @action(detail=True, url_path="settings")
+    def show_settings(self, request: Request, name: str) -> Response:
+        """What is set of a pool; its ETag is what a change needs."""
+        return Response(editing.settings_of(self.get_object(), PoolSettingsSerializer))
+
+    @extend_schema(
+        operation_id="pools_change",
+        request=PoolSettingsSerializer,
+        responses={200: PoolSerializer, 400: Problem, 412: Problem, 428: Problem},
+        parameters=[editing.IF_MATCH],
+        examples=[OpenApiExample("An hour each", {"default_limit_s": 3600}, request_only=True)],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes a pool, with ``If-Match`` of its settings as they were read. Running stages go on as they are. For
+        operators."""
+        return self._told(editing.change(request, self.get_object(), PoolSettingsSerializer))
+
+    @extend_schema(
+        operation_id="pools_delete",
+        parameters=[editing.IF_MATCH],
+        responses={204: None, 409: Problem, 428: Problem},
+    )
+    def destroy(self, request: Request, name: str) -> Response:
+        """Deletes a pool that never had a job; its nodes stay. For operators."""
+        editing.delete(request, self.get_object(), PoolSettingsSerializer)
+        changes.announce("fleet", "profiles")
+        return Response(status=204)
+
+    def _told(self, pool: rows.Pool, status: int = 200) -> Response:
+        """Tell open pages of a changed pool, and answer with it."""
+        changes.announce("fleet", "profiles")
+        return self.shown(pool, status)
 
     @extend_schema(
         request=ProfileChoiceSerializer,

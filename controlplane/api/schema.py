@@ -6,14 +6,20 @@ from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.viewsets import ViewSetMixin
 
 from controlplane.api.mixins import IdempotentCreateMixin
 from controlplane.api.pagination import WholeList
 from controlplane.api.problem import Problem
+from controlplane.api.serializers import FIELDS, ReadModelSerializer
 
 KEY = OpenApiParameter(
     "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key takes effect once within a day."
+)
+
+FIELDS_OF = OpenApiParameter(
+    FIELDS, str, description="Names of fields of what is listed or shown, separated by commas; all by default."
 )
 
 
@@ -28,7 +34,19 @@ class RouteSchema(AutoSchema):
         return f"{self.view.basename}_{action}".replace("-", "_")
 
     def get_override_parameters(self) -> list[Any]:
-        return [KEY] if self.method == "POST" and isinstance(self.view, IdempotentCreateMixin) else []
+        if self.method == "POST" and isinstance(self.view, IdempotentCreateMixin):
+            return [KEY]
+        return [FIELDS_OF] if self._has_fields() else []
+
+    def _has_fields(self) -> bool:
+        """Whether it is a list or a get of read models, of which a client may ask for some fields."""
+        mixin = {"list": ListModelMixin, "retrieve": RetrieveModelMixin}.get(getattr(self.view, "action", ""))
+        view: Any = self.view
+        return (
+            mixin is not None
+            and isinstance(view, mixin)
+            and issubclass(view.get_serializer_class(), ReadModelSerializer)
+        )
 
     def get_paginated_name(self, serializer_name: str) -> str:
         return f"{serializer_name}{'List' if isinstance(self._get_paginator(), WholeList) else 'Page'}"

@@ -18,6 +18,8 @@ from controlplane.jobs.values import nearest
 from controlplane.queries.cursor import LARGEST
 from controlplane.wellformed import EARLIEST, LATEST
 
+FIELDS = "fields"
+
 
 class ReadModelSerializer(serializers.BaseSerializer):
     """Serializes rows as read models, whose fields and types are those of the answer.
@@ -36,9 +38,27 @@ class ReadModelSerializer(serializers.BaseSerializer):
         return _ReadModels(*args, **kwargs)
 
     def shown(self, rows: Iterable[Any]) -> Sequence[Any]:
-        """These rows as the user of the request sees them."""
+        """These rows as the user of the request sees them, with the fields that they ask for."""
         read = getattr(self.Meta, "read", None)
-        return list(rows) if read is None else read(rows, self.context["request"].user)
+        models = list(rows) if read is None else read(rows, self.context["request"].user)
+        names = self._fields()
+        return models if names is None else [{name: getattr(model, name) for name in names} for model in models]
+
+    def _fields(self) -> list[str] | None:
+        """The fields that the query names; None if it names none, which means all. Raises 400 for an unknown one."""
+        request = self.context.get("request")
+        asked = request.query_params.get(FIELDS) if request is not None and request.method == "GET" else None
+        if asked is None:
+            return None
+        known = {field.name for field in msgspec.structs.fields(self.Meta.model)}
+        names = list(dict.fromkeys(filter(None, (name.strip() for name in asked.split(",")))))
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None or not names:
+            said = _("there is no field {name!r} here; {nearest}").format(
+                name=(unknown or "")[:60], nearest=nearest(unknown or "", sorted(known))
+            )
+            raise serializers.ValidationError({FIELDS: [serializers.ErrorDetail(said, code="unknown_field")]})
+        return names
 
     def to_representation(self, instance: Any) -> Any:
         return self.shown([instance])[0]

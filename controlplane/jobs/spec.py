@@ -87,7 +87,7 @@ _JOB_NAME = matching(
 _SHA256 = matching(
     re.compile(r"[0-9a-f]{64}"), gettext_noop("the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
 )
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 
 class InvalidSpec(ValueError):
@@ -411,7 +411,7 @@ def _labels(job: Section) -> dict[str, str]:
     labels: dict[str, str] = {}
     for name, word in value.items():
         at = "/labels/" + str(name).replace("~", "~0").replace("/", "~1")
-        if not isinstance(name, str) or not _LABEL.fullmatch(name):
+        if not isinstance(name, str) or not LABEL.fullmatch(name):
             detail = _("{name} cannot name a label: use up to 63 letters, digits and . _ / -").format(name=shown(name))
             job.refuse(at, detail, "invalid_name")
         elif isinstance(word, dict | list) or word is None or len(str(word)) > 200:
@@ -579,7 +579,7 @@ def _topology(section: Section) -> dict[str, Any]:
         return {}
     part = Section(section.values["topology"], section.at("topology"), section.refusals, ("within", "mode"))
     label = gettext_noop("the name of a label of nodes, such as rack or nvlink-domain")
-    within = part.read("within", matching(_LABEL, label), "")
+    within = part.read("within", matching(LABEL, label), "")
     if not part.has("within"):
         part.refuse("within", _("within is missing: name the label that the nodes should have alike"), "missing")
     mode = part.read("mode", choice("required", "preferred"), "preferred")
@@ -593,7 +593,7 @@ def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
         at = f"/avoid/{index}"
         if isinstance(each, dict) and len(each) == 1:
             ((label, value),) = each.items()
-            known = isinstance(label, str) and bool(_LABEL.fullmatch(label)) and isinstance(value, str | int)
+            known = isinstance(label, str) and bool(LABEL.fullmatch(label)) and isinstance(value, str | int)
             if not known or isinstance(value, bool) or not str(value):
                 detail = _("must be a label of nodes and its value, such as {example}, not {value}")
                 section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
@@ -610,7 +610,7 @@ def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
         else:
             avoided.append(each)
     label = gettext_noop("the value of the label site of nodes, such as berlin")
-    site = section.read("site", matching(_LABEL, label), "")
+    site = section.read("site", matching(LABEL, label), "")
     return {**({"avoid": sorted(set(avoided))} if avoided else {}), **({"site": site} if site else {})}
 
 

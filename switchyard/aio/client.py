@@ -26,6 +26,7 @@ from switchyard.client import (
     Rows,
     Spec,
     _filters,
+    _pool,
     _project,
     _secrets_of,
     _service_account,
@@ -150,6 +151,20 @@ class AsyncClient:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
 
+    async def create_pool(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a pool: ``name``, ``profile``, ``max_limit_s`` and others. For operators."""
+        return dict(await self.wire.post("/pools", dict(settings)))
+
+    async def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a pool; with the ETag of its settings only as they were read. For operators."""
+        return dict(
+            (await self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match})).json()
+        )
+
+    async def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
+        """Delete a pool that never had a job; its nodes stay. For operators."""
+        await self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
@@ -213,11 +228,14 @@ class AsyncJobs:
         sort: str | None = None,
         array: int | str | None = None,
         limit: int | None = None,
+        fields: Sequence[str] | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
-        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements."""
+        ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
+        have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
+        asked |= {"fields": ",".join(fields) if fields else None}
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
@@ -534,6 +552,17 @@ class AsyncNodes:
 
     async def get(self, node: str) -> dict[str, Any]:
         return dict(await self._wire.get("/nodes/" + quote(node, safe="")))
+
+    async def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Set the ``pools`` of a node, by name, or some of its ``labels``; None takes a label away. For operators."""
+        path = "/nodes/" + quote(node, safe="")
+        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+
+    async def join(self, node: str, pool: str, *, leave: bool = False) -> dict[str, Any]:
+        """Add a node to a pool, or take it out (``leave``); its other pools stay. For operators."""
+        answer = await self._wire.call("GET", f"/nodes/{quote(node, safe='')}/settings")
+        others = [name for name in answer.json()["pools"] if name != pool]
+        return await self.change(node, {"pools": others if leave else [*others, pool]}, if_match=answer.headers["ETag"])
 
     async def drain(self, node: str, reason: str = "") -> dict[str, Any]:
         """Drain a node: running stages finish, nothing new starts."""

@@ -1,11 +1,11 @@
-"""``yard nodes``: lists nodes, and decides about their quarantined parts."""
+"""``yard nodes``: lists nodes, labels them, and decides about their quarantined parts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from switchyard.cli import exits, output, units
+from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard nodes -o wide         every node with its devices, agent versions and isolation
-  yard nodes g07 --json      one node, with all that is known
+  yard nodes label g07 rack=3 room-      set a label, and take one away
   yard nodes quarantine g07 discard 0f3c --reason "disk lost"
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", nargs="?", help="only this one, by name or id; or: quarantine NODE")
+    parser.add_argument("node", nargs="?", help="only this one, by name or id; or: label NODE, quarantine NODE")
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="NODE [release|discard PART]",
-        help="what is set aside, and what to do with a part of it",
+        metavar="NODE [LABEL=VALUE|LABEL-|release|discard PART]",
+        help="labels to set or take away; or what is set aside, and what to do with a part of it",
     )
     parser.add_argument("--reason", default="", help="why a part is discarded; its owner will ask")
     output.options(parser)
@@ -35,11 +35,34 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.node == "quarantine" and args.words:
         return quarantine(args)
+    if args.node == "label" and len(args.words) > 1:
+        return label(args)
     if args.words:
-        raise UsageError("yard nodes takes one node; or: yard nodes quarantine NODE [release|discard PART]")
+        raise UsageError(
+            "yard nodes takes one node; or: label NODE LABEL=VALUE; or: quarantine NODE [release|discard PART]"
+        )
     with connect(args) as client:
         found = iter([client.nodes.get(args.node)]) if args.node else client.nodes.list()
         output.many(args, found, COLUMNS, name=lambda node: node["name"])
+    return exits.OK
+
+
+def label(args: argparse.Namespace) -> int:
+    """Set labels of a node, or take them away."""
+    node, *words = args.words
+    labels: dict[str, str | None] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            labels[name] = value
+        elif word.endswith("-"):
+            labels[word[:-1]] = None
+        else:
+            raise UsageError(f"say LABEL=VALUE, or LABEL- to take it away, not {word!r}")
+    with connect(args) as client:
+        told = client.nodes.change(node, {"labels": labels})
+        lines = [clean.line(f"{name}={value}") for name, value in sorted(told["labels"].items())]
+        output.one(args, told, lambda: lines or ["it has no labels"], name=told["name"])
     return exits.OK
 
 

@@ -1,32 +1,45 @@
-"""``yard pool``: lists pools, and shows one."""
+"""``yard pool``: lists pools, shows, adds and changes them, and moves nodes between them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column
 from switchyard.cli.session import connect
-from switchyard.problem import NotFound
+from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
 EXAMPLES = """
   yard pool list                  every pool, its profile and whether you may submit to it
-  yard pool show default
   yard pool show default --json
+  yard pool change default --set max_limit_s=86400 --set profile=fair
+  yard pool add short --set max_limit_s=3600 --add-node g03
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "show"))
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "add", "change", "delete"))
     parser.add_argument("name", nargs="?", default="", help="the pool")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="for add and change: a field of the REST interface, such as default_limit_s=3600; may be repeated",
+    )
+    parser.add_argument("--add-node", action="append", default=[], metavar="NODE", help="put a node into it too")
+    parser.add_argument("--remove-node", action="append", default=[], metavar="NODE", help="take a node out of it")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action in ("add", "change", "delete"):
+        return _edit(args)
     with connect(args) as client:
         found = [row for row in client.pools() if args.name in ("", row["name"])]
     if args.name and not found:
@@ -36,6 +49,39 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.many(args, iter(found), COLUMNS, name=lambda row: row["name"])
     return exits.OK
+
+
+def _edit(args: argparse.Namespace) -> int:
+    settings = dict(_setting(text) for text in args.set)
+    if not args.name:
+        raise UsageError(f"say which pool: yard pool {args.action} NAME")
+    if args.action == "change" and not (settings or args.add_node or args.remove_node):
+        raise UsageError("say what is to change: --set FIELD=VALUE, --add-node or --remove-node")
+    with connect(args) as client:
+        if args.action == "add":
+            client.create_pool({"name": args.name, **settings})
+        elif args.action == "change" and settings:
+            client.change_pool(args.name, settings)
+        elif args.action == "delete":
+            client.delete_pool(args.name)
+        for node in args.add_node:
+            client.nodes.join(node, args.name)
+        for node in args.remove_node:
+            client.nodes.join(node, args.name, leave=True)
+        done = {"add": "was added", "change": "was changed", "delete": "was deleted"}[args.action]
+        output.one(args, {"name": args.name}, lambda: [clean.line(f"pool {args.name} {done}")], name=args.name)
+    return exits.OK
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read ``FIELD=VALUE``: a number, true, false, null or a list as in JSON, and any other value as text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--set takes FIELD=VALUE, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _lines(pool: dict[str, Any]) -> Iterator[str]:
