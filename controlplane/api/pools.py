@@ -101,7 +101,11 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         operation_id="pools_create",
         request=PoolSettingsSerializer,
         responses={201: PoolSerializer, 400: Problem},
-        examples=[OpenApiExample("For short jobs", {"name": "short", "max_limit_s": 3600}, request_only=True)],
+        examples=[
+            OpenApiExample(
+                "For short jobs", {"name": "short", "default_limit_s": 600, "max_limit_s": 3600}, request_only=True
+            )
+        ],
     )
     def create(self, request: Request) -> Response:
         """Adds a pool, without nodes. For operators."""

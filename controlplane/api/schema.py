@@ -41,12 +41,10 @@ class RouteSchema(AutoSchema):
     def _has_fields(self) -> bool:
         """Whether it is a list or a get of read models, of which a client may ask for some fields."""
         mixin = {"list": ListModelMixin, "retrieve": RetrieveModelMixin}.get(getattr(self.view, "action", ""))
-        view: Any = self.view
-        return (
-            mixin is not None
-            and isinstance(view, mixin)
-            and issubclass(view.get_serializer_class(), ReadModelSerializer)
-        )
+        if mixin is None or not isinstance(self.view, mixin):
+            return False
+        kind: Any = self.view
+        return issubclass(kind.get_serializer_class(), ReadModelSerializer)
 
     def get_paginated_name(self, serializer_name: str) -> str:
         return f"{serializer_name}{'List' if isinstance(self._get_paginator(), WholeList) else 'Page'}"

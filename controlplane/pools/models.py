@@ -156,6 +156,13 @@ class Pool(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        """Refuses a usual time limit above the highest."""
+        if self.default_limit_s and self.max_limit_s and self.default_limit_s > self.max_limit_s:
+            raise ValidationError(
+                {"default_limit_s": _("must be at most max_limit_s, which is %(most)s") % {"most": self.max_limit_s}}
+            )
+
 
 class PriorityClass(models.Model):
     """A named number; bigger is more urgent. Preemptible is a separate flag."""

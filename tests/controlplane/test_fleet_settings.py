@@ -37,7 +37,7 @@ def test_what_a_pool_cannot_be_is_refused_by_field(town: Town) -> None:
 
     for patch, words in (
         ({"profile": "nonsense"}, "/profile"),
-        ({"default_limit_s": 9, "max_limit_s": 8}, "pool_limit_in_range"),
+        ({"default_limit_s": 9, "max_limit_s": 8}, "at most max_limit_s, which is 8"),
         ({"min_runtime_s": -1}, "/min_runtime_s"),
         ({"proflie": "fifo"}, "profile"),
     ):
