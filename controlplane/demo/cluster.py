@@ -51,7 +51,7 @@ SHAPES = {
 }
 
 
-class Cluster:
+class DemoCluster:
     """The rows by name. ``now`` is the moment that they show, ``written`` a word of users in names, notes and logs."""
 
     def __init__(self, seed: int, written: str) -> None:

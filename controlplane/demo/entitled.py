@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 from controlplane.accounts.models import Project, User
-from controlplane.demo.cluster import Cluster
+from controlplane.demo.cluster import DemoCluster
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.usage import ledger
 from controlplane.usage.models import LedgerDay, LedgerEntry, Price
 
 
-def write(cluster: Cluster, since_days: int) -> None:
+def write(cluster: DemoCluster, since_days: int) -> None:
     """Write all of them; days before the last ``since_days`` have a ledger only, because their jobs were removed."""
     _accounted(cluster, since_days)
     _entitled(cluster)
     _scheduled(cluster)
 
 
-def _scheduled(cluster: Cluster) -> None:
+def _scheduled(cluster: DemoCluster) -> None:
     """A schedule that has been followed for a week, and was refused and skipped once."""
     project, user = Project.objects.get(name="vision"), User.objects.get(username="lin.wei")
     row = Schedule.objects.create(
@@ -34,7 +34,7 @@ def _scheduled(cluster: Cluster) -> None:
         ScheduleRun.objects.create(schedule=row, due_at=at, at=at, outcome="submitted", number=ago)
 
 
-def _accounted(cluster: Cluster, since_days: int) -> None:
+def _accounted(cluster: DemoCluster, since_days: int) -> None:
     """The ledger of the days whose jobs are there, and that of the month before, whose jobs have gone."""
     ledger.refresh(cluster.now, longest_s=300.0)
     pool, people = Pool.objects.get(name="simulated"), list(User.objects.exclude(username="admin").order_by("id"))
@@ -72,7 +72,7 @@ def _accounted(cluster: Cluster, since_days: int) -> None:
         Price.objects.create(kind=kind, model=model, per_device_hour=price, valid_from=first)
 
 
-def _entitled(cluster: Cluster) -> None:
+def _entitled(cluster: DemoCluster) -> None:
     """Quotas, budgets and limits of the projects, from plenty to used up."""
     projects = list(Project.objects.order_by("name"))
     for number, project in enumerate(projects):

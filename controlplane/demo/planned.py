@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from controlplane.accounts.models import User
-from controlplane.demo.cluster import Cluster
+from controlplane.demo.cluster import DemoCluster
 from controlplane.pools import profiles as own
 from controlplane.pools.models import Pool, ProfileVersion
 from controlplane.scheduling import shadow
@@ -20,14 +20,14 @@ from scheduler.core.planning.cycle import Cycle
 from scheduler.core.ports import Applied
 
 
-def write(cluster: Cluster) -> None:
+def write(cluster: DemoCluster) -> None:
     """Write two decisions, a simulation that is done, and a profile in two versions."""
     _decided(cluster)
     _simulated(cluster)
     _own_profile(cluster)
 
 
-def _decided(cluster: Cluster) -> None:
+def _decided(cluster: DemoCluster) -> None:
     """Two cycles on what is true now, written down and never applied; the second has a shadow profile beside it."""
     recorder = Recorder()
     for late in (0.0, 2.0):
@@ -45,7 +45,7 @@ def _decided(cluster: Cluster) -> None:
     Pool.objects.exclude(name="default").update(shadow_profile="")
 
 
-def _own_profile(cluster: Cluster) -> None:
+def _own_profile(cluster: DemoCluster) -> None:
     """A profile in two versions: the first decides nowhere and was previewed, the second is new."""
     spec = json.loads(json.dumps(profiles.PROFILES["hybrid"]))
     row = own.create("night-shift", spec, by="admin", description=f"Wide jobs first after hours {cluster.written}")
@@ -58,7 +58,7 @@ def _own_profile(cluster: Cluster) -> None:
     own.revise(row, spec | {"depth": 400}, by="admin", note="two preemptions at most, and less power")
 
 
-def _simulated(cluster: Cluster) -> None:
+def _simulated(cluster: DemoCluster) -> None:
     """A small simulation that is done."""
     row = Simulation.objects.create(
         user=User.objects.get(username="admin"),

@@ -8,7 +8,7 @@ from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
 from controlplane.demo import entitled, planned, today, week
-from controlplane.demo.cluster import Cluster
+from controlplane.demo.cluster import DemoCluster
 
 NODES = ("g01", "g02", "g03", "g04", "a01", "a02", "n01", "n02", "c01")
 
@@ -20,14 +20,14 @@ def plant(
     nodes: Sequence[str] = NODES,
     password: str | None = None,
     written: str = "named by hand",
-) -> Cluster:
+) -> DemoCluster:
     """Write the cluster and return it. The database must be migrated and have neither nodes nor jobs.
 
     The same ``seed`` gives the same cluster, but for ids and for when. ``days`` is for how long before today it ran
     jobs. Users can sign in with ``password``, or not at all if it is None. ``written`` is what users wrote in names,
     notes and logs: tests write markup.
     """
-    cluster = Cluster(seed, written)
+    cluster = DemoCluster(seed, written)
     cluster.people(password)
     cluster.fleet(nodes)
     week.write(cluster, days)

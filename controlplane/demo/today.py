@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from controlplane.clauses import Told, clause, of_engine, told
-from controlplane.demo.cluster import SHAPES, Cluster, why_here
+from controlplane.demo.cluster import SHAPES, DemoCluster, why_here
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Attempt, Checkpoint, Job
 from scheduler.core.model import retry
 
 
-def write(cluster: Cluster) -> None:
+def write(cluster: DemoCluster) -> None:
     """Write the jobs of the last hours and the faults of nodes."""
     _history(cluster)
     _running(cluster)
@@ -78,7 +78,7 @@ def one(name: str, *, kind: str = "train", nodes: int = 1, limit: str = "8h", **
     return {"name": name, "stages": [stage | ({"devices": devices} if devices else {})]}
 
 
-def _history(cluster: Cluster) -> None:
+def _history(cluster: DemoCluster) -> None:
     for key, user, node, devices, start, end in (
         ("vlm-warmup", "lin.wei", "g01", 8, 26_000, 15_500),
         ("dpo-a", "ma.jun", "g03", 8, 25_000, 18_000),
@@ -122,12 +122,12 @@ def placed(stage: str, node_names: Sequence[str], devices: int, lasts_s: float) 
     return told(clause("Placed", stage=stage, why=why_here(node_names, devices, lasts_s)))
 
 
-def only(cluster: Cluster, key: str) -> str:
+def only(cluster: DemoCluster, key: str) -> str:
     """The name of the single stage of a job."""
     return str(cluster.jobs[key].stages.get().name)
 
 
-def _running(cluster: Cluster) -> None:
+def _running(cluster: DemoCluster) -> None:
     cluster.submit("sft", "lin.wei", 12_400, _finetune("qwen3-32b-sft"))
     cluster.attempt("sft", "preprocess", ["c01"], 0, 12_300, 9_900, exit_code=0, cores=32)
     cluster.attempt("sft", "load", ["g01"], 0, 9_800, 9_300, exit_code=0, cores=16)
@@ -212,7 +212,7 @@ def _running(cluster: Cluster) -> None:
     cluster.run("starting")
 
 
-def _waiting(cluster: Cluster) -> None:
+def _waiting(cluster: DemoCluster) -> None:
     cluster.submit("llama", "lin.wei", 4_300, one("llama-pretrain-v4", nodes=2, limit="24h", count=8, model="H100"))
     cluster.wait(
         "llama",
@@ -273,7 +273,7 @@ def _waiting(cluster: Cluster) -> None:
     cluster.wait("hostile", only(cluster, "hostile"), "PendingEvaluation", "not yet looked at")
 
 
-def _trouble(cluster: Cluster) -> None:
+def _trouble(cluster: DemoCluster) -> None:
     for card, health, why in (
         ("a02-gpu5", "UNHEALTHY", told(clause("EccUncorrected", count=3))),
         ("a02-gpu6", "DEGRADED", told(clause("PcieWidth", lanes=8, most=16))),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from controlplane.clauses import Told, clause, told
-from controlplane.demo.cluster import GIB, SHAPES, Cluster
+from controlplane.demo.cluster import GIB, SHAPES, DemoCluster
 from controlplane.demo.today import one, only, placed
 from controlplane.jobs.models import Claim
 from controlplane.usage.days import begin_of, day_of
@@ -46,7 +46,7 @@ class _Run:
     devices: int
 
 
-def write(cluster: Cluster, days: int) -> None:
+def write(cluster: DemoCluster, days: int) -> None:
     """Write what ran on each node with accelerators in these days, in the order of submission."""
     runs: list[_Run] = []
     for name in cluster.nodes:
@@ -61,7 +61,7 @@ def write(cluster: Cluster, days: int) -> None:
     _meter(cluster)
 
 
-def _runs(cluster: Cluster, node: str, first: int, width: int, since_s: float) -> list[_Run]:
+def _runs(cluster: DemoCluster, node: str, first: int, width: int, since_s: float) -> list[_Run]:
     """What ran on one group of devices, one after the other."""
     rng, found, at = cluster.rng, [], since_s - cluster.rng.uniform(0, 7_200)
     while at > TODAY_S:
@@ -72,7 +72,7 @@ def _runs(cluster: Cluster, node: str, first: int, width: int, since_s: float) -
     return found
 
 
-def _job(cluster: Cluster, key: str, run: _Run) -> None:
+def _job(cluster: DemoCluster, key: str, run: _Run) -> None:
     rng = cluster.rng
     user, names = rng.choices(NAMES, weights=(5, 4, 4, 1))[0]
     model = SHAPES[run.node[0]].accelerator[2]  # type: ignore[index]
@@ -106,7 +106,7 @@ def _job(cluster: Cluster, key: str, run: _Run) -> None:
     cluster.finish(key, state, cause)
 
 
-def _try(cluster: Cluster, key: str, run: _Run, start: float, end: float, cause: str, code: int | None) -> Told:
+def _try(cluster: DemoCluster, key: str, run: _Run, start: float, end: float, cause: str, code: int | None) -> Told:
     said = {
         "EXIT_CODE": told(clause("ExitCode", code=1)),
         "OUT_OF_MEMORY": told(clause("MemoryOver", used_bytes=65 * GIB, asked_bytes=64 * GIB)),
@@ -123,7 +123,7 @@ def _try(cluster: Cluster, key: str, run: _Run, start: float, end: float, cause:
     return said
 
 
-def _meter(cluster: Cluster) -> None:
+def _meter(cluster: DemoCluster) -> None:
     """What was measured of each ended claim, by day."""
     rows = []
     for claim in Claim.objects.filter(closed_at__isnull=False).select_related("device").order_by("opened_at", "id"):

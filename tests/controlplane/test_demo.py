@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 
 from controlplane.demo import week
-from controlplane.demo.cluster import Cluster
+from controlplane.demo.cluster import DemoCluster
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Attempt, Job
 from controlplane.operations import invariants
@@ -50,7 +50,7 @@ def test_it_refuses_a_database_with_a_node_and_wrong_options() -> None:
 def test_the_same_seed_makes_the_same_cluster() -> None:
     def made(seed: int) -> list[tuple[object, ...]]:
         with transaction.atomic():
-            cluster = Cluster(seed, "named by hand")
+            cluster = DemoCluster(seed, "named by hand")
             cluster.people(None)
             cluster.fleet(("g01",))
             week.write(cluster, 1)
