@@ -185,6 +185,7 @@ INSTALLED_APPS = [
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",
+    "controlplane.demo",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

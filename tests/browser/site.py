@@ -19,27 +19,16 @@ from pathlib import Path
 
 import psycopg
 
+from controlplane.demo import measurements
+
 ROOT = Path(__file__).parents[2]
 DATABASE = "yard_browser"
 PASSWORD = "a-long-password-for-tests"
+HOSTILE = '<img src=x onerror="alert(1)">'
 LAUNCH = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--no-first-run", "--hide-scrollbars",
 )  # fmt: skip
-
-# Every few seconds since the last measurement, as an agent would have sent it, and once now.
-_AGAIN = """
-INSERT INTO fleet_device_sample (device_id, at, utilisation, memory_used_bytes, power_w, temperature_c)
-SELECT device_id, moment, least(1, utilisation * (0.98 + 0.04 * random())), memory_used_bytes, power_w, temperature_c
-FROM (SELECT DISTINCT ON (device_id) * FROM fleet_device_sample ORDER BY device_id, at DESC) AS last,
-     LATERAL (SELECT generate_series(last.at + interval '3 s', now(), interval '3 s') UNION SELECT now()) AS due(moment)
-"""
-_AGAIN_PARTS = """
-INSERT INTO fleet_part_sample (part_id, at, cpu, rss_bytes)
-SELECT part_id, moment, cpu, rss_bytes
-FROM (SELECT DISTINCT ON (part_id) * FROM fleet_part_sample ORDER BY part_id, at DESC) AS last,
-     LATERAL (SELECT generate_series(last.at + interval '3 s', now(), interval '3 s') UNION SELECT now()) AS due(moment)
-"""
 
 
 @dataclass(frozen=True)
@@ -58,8 +47,8 @@ class Site:
 
     def pulse(self) -> None:
         """Measures every device and part again, up to now; the API shows nothing that is older than a minute."""
-        self.run(_AGAIN)
-        self.run(_AGAIN_PARTS)
+        self.run(measurements.DEVICES)
+        self.run(measurements.PARTS)
 
     def append_to_log(self, number: int, content: bytes) -> None:
         """Add bytes to what the job's newest attempt has printed, as an upload does."""

@@ -14,11 +14,10 @@ from playwright.sync_api import expect
 
 from controlplane.documents import from_yaml
 from tests.browser.conftest import Open
-from tests.browser.site import Site
+from tests.browser.site import HOSTILE, Site
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
     "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",

@@ -1,0 +1,93 @@
+"""What projects of the simulated cluster may use and have used: quotas, budgets, limits, ledger and schedules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from controlplane.accounts.models import Project, User
+from controlplane.demo.cluster import DemoCluster
+from controlplane.pools.models import Budget, Limit, Pool, Quota
+from controlplane.schedules.models import Schedule, ScheduleRun
+from controlplane.usage import ledger
+from controlplane.usage.models import LedgerDay, LedgerEntry, Price
+
+
+def write(cluster: DemoCluster, since_days: int) -> None:
+    """Write all of them; days before the last ``since_days`` have a ledger only, because their jobs were removed."""
+    _accounted(cluster, since_days)
+    _entitled(cluster)
+    _scheduled(cluster)
+
+
+def _scheduled(cluster: DemoCluster) -> None:
+    """A schedule that has been followed for a week, and was refused and skipped once."""
+    project, user = Project.objects.get(name="vision"), User.objects.get(username="lin.wei")
+    row = Schedule.objects.create(
+        name="nightly-eval", project=project, user=user, job={"name": "eval", "run": "python eval.py"},
+        cron="30 2 * * *", zone="Europe/Berlin", next_at=cluster.now + timedelta(hours=9),
+    )  # fmt: skip
+    for ago, outcome, detail in ((1, "skipped", "job #9 has not ended"), (2, "refused", "/pool: there is no pool x")):
+        at = cluster.now - timedelta(days=ago)
+        ScheduleRun.objects.create(schedule=row, due_at=at, at=at, outcome=outcome, detail=detail)
+    for ago in range(3, 8):
+        at = cluster.now - timedelta(days=ago)
+        ScheduleRun.objects.create(schedule=row, due_at=at, at=at, outcome="submitted", number=ago)
+
+
+def _accounted(cluster: DemoCluster, since_days: int) -> None:
+    """The ledger of the days whose jobs are there, and that of the month before, whose jobs have gone."""
+    ledger.refresh(cluster.now, longest_s=300.0)
+    pool, people = Pool.objects.get(name="simulated"), list(User.objects.exclude(username="admin").order_by("id"))
+    models = (("gpu", "H100", 16), ("gpu", "MI300X", 12), ("npu", "Ascend 910B", 12), ("cpu", "EPYC 9654", 300))
+    entries = []
+    for ago in range(since_days + 2, 30):
+        day = cluster.now.date() - timedelta(days=ago)
+        for number, project in enumerate(Project.objects.order_by("name")):
+            for kind, model, most in models:
+                hours = most * 24 * cluster.rng.uniform(0.05, 0.4) * (0.4 if day.weekday() > 4 else 1.0)
+                held = int(hours * 3_600_000)
+                entries.append(
+                    LedgerEntry(
+                        day=day,
+                        project=project,
+                        user=people[(number + ago) % len(people)],
+                        pool=pool,
+                        kind=kind,
+                        model=model,
+                        allocated_ms=held,
+                        charged_ms=held if kind != "cpu" else held // 32,
+                        known_ms=held * 9 // 10,
+                        busy_ms=int(held * cluster.rng.uniform(0.3, 0.85)),
+                        preempted_ms=held // 60,
+                        failed_ms=held // 40,
+                        powered_ms=held if kind == "gpu" else 0,
+                        millijoules=held * 450 if kind == "gpu" else 0,
+                        attempts=cluster.rng.randrange(2, 40),
+                    )
+                )
+        LedgerDay.objects.create(day=day, built_at=cluster.now, is_due=False)
+    LedgerEntry.objects.bulk_create(entries)
+    first = cluster.now.date() - timedelta(days=365)
+    for kind, model, price in (("gpu", "", "1.20"), ("gpu", "H100", "2.80"), ("npu", "", "1.10"), ("cpu", "", "0.03")):
+        Price.objects.create(kind=kind, model=model, per_device_hour=price, valid_from=first)
+
+
+def _entitled(cluster: DemoCluster) -> None:
+    """Quotas, budgets and limits of the projects, from plenty to used up."""
+    projects = list(Project.objects.order_by("name"))
+    for number, project in enumerate(projects):
+        for kind in ("gpu", "npu"):
+            nominal = 6 * (len(projects) - number)
+            Quota.objects.create(project=project, kind=kind, cohort="lab", nominal=nominal, borrowing_limit=24)
+        Budget.objects.create(
+            project=project, kind="gpu", hours=2500 * (number + 1), at_end=("hold", "notify")[number % 2]
+        )
+    Quota.objects.create(project=projects[0], kind="gpu", model="MI300X", nominal=None)
+    Budget.objects.create(project=projects[0], normalised=True, period="quarter", hours=90_000)
+    today = cluster.now.date()
+    first, last = today - timedelta(days=20), today + timedelta(days=70)
+    Budget.objects.create(
+        project=projects[-1], period="dates", first_day=first, last_day=last, hours=800, at_end="stop"
+    )  # fmt: skip
+    Limit.objects.create(running=40, waiting=500)
+    Limit.objects.create(project=projects[0], devices=16)

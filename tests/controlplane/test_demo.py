@@ -1,0 +1,64 @@
+"""``manage.py seed_demo``: what it fills a database with, and where it refuses to."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+
+from controlplane.demo import week
+from controlplane.demo.cluster import DemoCluster
+from controlplane.fleet.models import Device, Node
+from controlplane.jobs.models import Attempt, Job
+from controlplane.operations import invariants
+from controlplane.pools.models import Pool
+from controlplane.usage.models import LedgerEntry
+
+pytestmark = pytest.mark.django_db
+
+
+def test_it_fills_an_empty_database_with_a_week_that_breaks_no_invariant() -> None:
+    said = StringIO()
+    call_command("seed_demo", days=3, stdout=said)
+    assert "sign in as admin" in said.getvalue()
+    states = set(Job.objects.values_list("state", flat=True))
+    assert {"PENDING", "HELD", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"} <= states
+    causes = set(Attempt.objects.values_list("cause", flat=True))
+    assert {"", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "EXIT_CODE"} <= causes
+    days = LedgerEntry.objects.values("day").distinct().count()
+    assert days > 25
+    assert not Node.objects.filter(simulated=False).exists()
+    assert not Device.objects.filter(simulated=False).exists()
+    assert invariants.broken() == []
+    with pytest.raises(CommandError, match="has 10 nodes and"):
+        call_command("seed_demo", stdout=said)
+
+
+def test_it_refuses_a_database_with_a_node_and_wrong_options() -> None:
+    with pytest.raises(CommandError, match="--days must be from 0 to 14, not 99"):
+        call_command("seed_demo", days=99)
+    with pytest.raises(CommandError, match="--password"):
+        call_command("seed_demo", password="short")
+    Node.objects.create(name="real", credential_digest="x")
+    with pytest.raises(CommandError, match="has 1 nodes and 0 jobs"):
+        call_command("seed_demo")
+    assert not Pool.objects.filter(name="simulated").exists()
+
+
+def test_the_same_seed_makes_the_same_cluster() -> None:
+    def made(seed: int) -> list[tuple[object, ...]]:
+        with transaction.atomic():
+            cluster = DemoCluster(seed, "named by hand")
+            cluster.people(None)
+            cluster.fleet(("g01",))
+            week.write(cluster, 1)
+            jobs = Job.objects.order_by("number")
+            found = [(job.name, job.state, job.cause, cluster.now - job.submitted_at) for job in jobs]
+            transaction.set_rollback(True)
+        return found
+
+    first = made(3)
+    assert first == made(3)
+    assert first != made(4)
