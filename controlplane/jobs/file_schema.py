@@ -233,6 +233,10 @@ def _shared() -> Schema:
             description="Nodes that it must not run on, by name or by label",
         ),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
+        "setup": _told(
+            {**_text(demand.LONGEST_SCRIPT), "pattern": r"\S"},
+            "A script for /bin/sh that runs on each node before run or command",
+        ),
     }
 
 

@@ -38,6 +38,7 @@ from controlplane.jobs.values import (
     moment,
     nearest,
     shown,
+    text,
     whole,
 )
 from controlplane.pools import access as pool_access
@@ -48,7 +49,7 @@ from scheduler.core.model import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets", "avoid", "site",
+    "inputs", "outputs", "secrets", "avoid", "site", "setup",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -58,7 +59,7 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "setup", "venv", "shm", "mounts",
+    "venv", "shm", "mounts",
     "utilization_policy", "notify", "profiling",
 )  # fmt: skip
 
@@ -528,6 +529,7 @@ def _stage(
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
         # A CPU alternative may ask more or less than the stage: its parts get what the alternative claims.
         host = HostDemand(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
+    setup = section.read("setup", text(demand.LONGEST_SCRIPT), "")
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
@@ -563,6 +565,7 @@ def _stage(
         **({"named_secrets": named} if named else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
+        **({"setup": setup} if setup else {}),
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),
         **_topology(section),
@@ -675,8 +678,8 @@ def _retry(section: Section) -> dict[str, Any]:
     none: list[str] = []
     tries["on"] = part.read("on", _causes(causes), none)
     if not part.has("on") and tries["max"] > 1:
-        # Attempts without causes mean a retry after any fault except the stage's own time limit.
-        tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE if cause != "TIMEOUT")
+        # Attempts without causes mean a retry after any fault except its own time limit and a failed setup.
+        tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE - retry.NAMED_ONLY)
     return tries
 
 

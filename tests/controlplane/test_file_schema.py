@@ -90,6 +90,7 @@ SHARED = joined(
         task=st.sampled_from(["ocr", "chess", None]),
         topology=some(within=WORDS, mode=st.sampled_from(["required", "preferred", "maybe"])),
         launcher=st.sampled_from(["per-node", "per-device", "other", None]),
+        setup=st.sampled_from(["pip install x", " ", "", 3, ["a"], None]),
         outputs=st.lists(st.sampled_from(["model", "a/b", "", 1]), max_size=2),
         inputs=st.lists(
             some(
