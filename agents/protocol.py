@@ -244,10 +244,10 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that an
     agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence; ``said`` has the same in
-    clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an exit 0
-    after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its time
-    by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
+    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence; ``said`` has the
+    same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an
+    exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its
+    time by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
     ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
     ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
     """

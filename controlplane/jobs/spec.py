@@ -16,6 +16,7 @@ from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -23,7 +24,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, masked
+from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
@@ -53,14 +54,14 @@ STAGE_DEFAULTS: Final = (
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
-    "array", "depends_on",
+    "array", "depends_on", "notify",
     *STAGE_DEFAULTS,
 )  # fmt: skip
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
     "venv", "shm", "mounts",
-    "utilization_policy", "notify", "profiling",
+    "utilization_policy", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -118,6 +119,8 @@ class SubmitRules:
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
     secrets: Callable[[Project], Collection[str]] = lambda project: ()
+    webhooks: notify.Webhooks = lambda project: ()
+    no_mail: Callable[[], str] = lambda: ""
     may_use: Callable[[Pool, Project], bool] = lambda pool, project: True
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
@@ -210,8 +213,19 @@ def rules_for(user: User) -> SubmitRules:
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
+        webhooks=cache(lambda project: frozenset(project.webhooks.values_list("name", flat=True))),
+        no_mail=cache(lambda: _no_mail(user)),
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
+
+
+def _no_mail(user: User) -> str:
+    """Return why this user gets no mail; empty if nothing is known to be in its way."""
+    if not settings.EMAIL_HOST:
+        return _("nobody is mailed: this installation has no mail server")
+    if not user.emailaddress_set.filter(verified=True).exists():
+        return _("you are not mailed before you have confirmed an address on your user page")
+    return ""
 
 
 def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
@@ -277,6 +291,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     labels = _labels(job)
     hold = job.read("hold", flag, False)
     array = array_file.array(job)
+    mails = notify.check(job, project, rules.webhooks)
     waits = depends_on.depends_on(job, rules.earlier, array.indexes if array else None)
     size = _check_size(job, spec, array, waits, stages)
     if faults or project is None or pool is None:
@@ -291,6 +306,8 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         )
         for at in _pointers(spec, "checkpoint", "framework")
     ]
+    if mails and (why := rules.no_mail()):
+        warnings.append(("/notify", why))
     return Resolved(
         name=resolved_name,
         project=project,

@@ -156,6 +156,13 @@ FILE = joined(
         stages=st.lists(STAGE, max_size=2),
         array=ARRAY,
         depends_on=DEPENDS,
+        notify=st.lists(
+            some(
+                on=st.sampled_from([["failed"], ["failed", "failed"], [], ["x"], "failed", None]),
+                to=st.sampled_from(["email", "webhook:chat", "webhook:", "x@example.org", 3, None]),
+            ),
+            max_size=2,
+        ),
         bundle=st.sampled_from(["a" * 64, "", "x", None]),
         workdir=st.sampled_from([".", None]),
         nothing=st.just(1),
@@ -165,7 +172,7 @@ FILE = joined(
 
 def is_accepted(spec: Any) -> bool:
     try:
-        resolve(spec, rules(may_number=True, earlier=FOUND.get, nodes=lambda: {"n1"}))
+        resolve(spec, rules(may_number=True, earlier=FOUND.get, nodes=lambda: {"n1"}, webhooks=lambda _: {"chat"}))
     except InvalidSpec:
         return False
     return True
