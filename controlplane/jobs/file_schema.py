@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, notify, spec
+from controlplane.jobs import array_file, demand, depends_on, flow, notify, spec, utilization_policy
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -233,6 +233,14 @@ def _shared() -> Schema:
             description="Nodes that it must not run on, by name or by label",
         ),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
+        "utilization_policy": _mapping(
+            {
+                "min": _pattern(r"\s*[0-9]{1,3}(?:\.[0-9]{1,3})?\s*%\s*", "The least mean utilisation: 10%"),
+                "window": _duration("Over how long, from 5 minutes to a day"),
+                "action": _one_of(utilization_policy.ACTIONS, "What happens below it"),
+            },
+            description="What happens if it holds accelerators and hardly uses them",
+        ),
         "setup": _told(
             {**_text(demand.LONGEST_SCRIPT), "pattern": r"\S"},
             "A script for /bin/sh that runs on each node before run or command",

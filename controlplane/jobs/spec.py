@@ -24,7 +24,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify
+from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
@@ -51,6 +51,7 @@ STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "site", "setup",
+    "utilization_policy",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -60,8 +61,7 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "venv", "shm", "mounts",
-    "utilization_policy", "profiling",
+    "venv", "shm", "mounts", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -586,6 +586,7 @@ def _stage(
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),
         **_topology(section),
+        **utilization_policy.read(section),
         **_elsewhere(section, rules),
         "kind": kind,
     }

@@ -90,6 +90,11 @@ SHARED = joined(
         task=st.sampled_from(["ocr", "chess", None]),
         topology=some(within=WORDS, mode=st.sampled_from(["required", "preferred", "maybe"])),
         launcher=st.sampled_from(["per-node", "per-device", "other", None]),
+        utilization_policy=some(
+            min=st.sampled_from(["10%", " 2.5 %", "0%", "101%", 0.1, "10", None]),
+            window=st.one_of(SPANS, st.sampled_from(["5m", "1d", "4m", "25h"])),
+            action=st.sampled_from(["notify", "give_back", "stop", "kill", None]),
+        ),
         setup=st.sampled_from(["pip install x", " ", "", 3, ["a"], None]),
         outputs=st.lists(st.sampled_from(["model", "a/b", "", 1]), max_size=2),
         inputs=st.lists(

@@ -313,6 +313,16 @@ def test_retries_without_causes_mean_any_fault_but_the_time_limit_and_a_failed_s
     ]
 
 
+def test_a_utilization_policy_has_defaults_and_bounds() -> None:
+    policy = {"min": 0.1, "window_s": 1800.0, "action": "notify"}
+    assert accepted({"run": "x", "utilization_policy": {}}).stages[0].request["utilization_policy"] == policy
+    given = {"min": "2.5 %", "window": "1d", "action": "stop"}
+    kept = accepted({"run": "x", "utilization_policy": given}).stages[0].request["utilization_policy"]
+    assert kept == {"min": 0.025, "window_s": 86400.0, "action": "stop"}
+    bad = {"min": "0%", "window": "4m", "action": "kill"}
+    assert set(refused({"run": "x", "utilization_policy": bad})) == {f"/utilization_policy/{key}" for key in bad}
+
+
 def test_a_service_runs_without_a_limit_and_other_stages_get_the_limit_of_the_pool() -> None:
     serve, train = accepted(
         {"run": "x", "stages": [{"name": "s", "kind": "serve"}, {"name": "t", "kind": "train"}]}

@@ -58,6 +58,11 @@ DECLARE
     word text := CASE NEW.kind WHEN 'stop' THEN 'preempted' WHEN 'requeue' THEN 'requeued' ELSE NEW.kind END;
 BEGIN
     PERFORM yard_job_notify(NEW.job_id, word, '', jsonb_build_object('event', word, 'stage', NEW.stage));
+    IF word = 'held_idle' THEN
+        -- Its utilization_policy has its owner told, whoever else is.
+        INSERT INTO notifications_notice (job_id, user_id, at, event)
+        SELECT j.id, j.user_id, now(), word FROM jobs_job j WHERE j.id = NEW.job_id ON CONFLICT DO NOTHING;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_event_notify AFTER INSERT ON jobs_event FOR EACH ROW
