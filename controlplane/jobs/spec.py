@@ -16,6 +16,7 @@ from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -223,7 +224,7 @@ def _no_mail(user: User) -> str:
     """Return why this user gets no mail; empty if nothing is known to be in its way."""
     if not settings.EMAIL_HOST:
         return _("nobody is mailed: this installation has no mail server")
-    if not user.emailaddress_set.filter(verified=True).exists():
+    if not EmailAddress.objects.filter(user=user, verified=True).exists():
         return _("you are not mailed before you have confirmed an address on your user page")
     return ""
 
