@@ -24,6 +24,7 @@ ENDS = {
     # The command ended by itself or was ended.
     "ExitCode": _("ended with exit code {code}"),
     "CommandSignal": _("; 128 + {number} often means that its own command was ended by {signal}"),
+    "SetupFailed": _("its setup ended with exit code {code}; its command was not started"),
     "Signal": _("ended by {signal}"),
     "GraceOver": _("ended by SIGKILL: it had not ended within its grace after {why}"),
     "AsksAgain": _("asks to be started again from its checkpoint"),

@@ -79,7 +79,7 @@ ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "REQUEUED", "CANCELLED",
     "DEADLINE", "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED",
-    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT",
+    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE",
 ]  # fmt: skip
 
 
@@ -244,10 +244,10 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that an
     agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT. ``detail`` explains it in an English sentence; ``said`` has the same in
-    clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an exit 0
-    after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its time
-    by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
+    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence; ``said`` has the
+    same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an
+    exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its
+    time by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
     ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
     ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
     """
@@ -448,6 +448,17 @@ class GangMember(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: list[GangPeer] = msgspec.field(default_factory=list)
 
 
+class Setup(msgspec.Struct, frozen=True):
+    """A script for ``/bin/sh`` that runs first on each node of an attempt, and the command that follows if it ends with
+    0.
+
+    The command is here and ``argv`` of the spec is empty: an agent that knows no setup must not run it without one.
+    """
+
+    script: str
+    argv: list[str]
+
+
 class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that an agent needs to run one part. ``argv`` is executed without a shell.
 
@@ -471,6 +482,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str
     attempt_number: int
     argv: list[str]
+    setup: Setup | None = None
     project_number: int = 0
     pool: str = ""
     rank: int = 0

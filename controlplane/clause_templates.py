@@ -33,6 +33,8 @@ RECORD: Final[Mapping[str, str]] = {
     "GoesOnWith": _("{stage} resized {was} -> {now} nodes of {within}"),
     "Runs": _("{stage} runs"),
     "AskedToStop": _("{stage} was asked to stop ({cause})"),
+    "HeldIdle": _("{stage} held its devices idle: {why}"),
+    "IdleDevices": _("over {window_s} they were used to {used}, and its utilization_policy asks for at least {least}"),
     "BudgetUsedUp": _("budget {budget} of project {project} is used up"),
     "Resized": _("resized {was} -> {now}: {why}"),
     "AsAsked": _("{why}, as {actor} asked"),

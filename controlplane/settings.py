@@ -333,6 +333,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.retention": 600.0,
         "maintenance.archive": 60.0,
         "maintenance.usage": 60.0,
+        "maintenance.idle": 60.0,
         "maintenance.schedules": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()

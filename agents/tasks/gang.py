@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.protocol import Device, GangMember, GangPeer, PartSpec
-from agents.tasks import fabric
+from agents.tasks import fabric, setup
 
 BACKENDS: Final[Mapping[str, str]] = {
     "nvidia": "nccl",
@@ -115,12 +115,14 @@ def processes_per_node(spec: PartSpec) -> int:
 
 
 def command(spec: PartSpec) -> list[str]:
-    """Return the command to execute: that of the stage, or a launcher of one such process per device."""
-    if spec.launcher != "per-device":
-        return spec.argv
-    count = processes_per_node(spec)
-    numbers = [str(count), str(count * spec.rank), str(count * max(1, len(spec.nodes)))]
-    return ["/bin/sh", "-c", PER_DEVICE, "launch", *numbers, *spec.argv]
+    """Return the command to execute: that of the stage, or a launcher of one such process per device; after its
+    setup."""
+    argv = spec.setup.argv if spec.setup else spec.argv
+    if spec.launcher == "per-device":
+        count = processes_per_node(spec)
+        numbers = [str(count), str(count * spec.rank), str(count * max(1, len(spec.nodes)))]
+        argv = ["/bin/sh", "-c", PER_DEVICE, "launch", *numbers, *argv]
+    return setup.command(spec.setup.script, argv) if spec.setup else argv
 
 
 def backend(spec: PartSpec) -> str:

@@ -38,7 +38,7 @@ from agents.storage.manifest import UnfitFile
 from agents.storage.staging import INPUTS, Staging
 from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
-from agents.tasks import diff, gang
+from agents.tasks import diff, gang, setup
 from agents.tasks.environment import PartPaths
 from agents.tasks.health import HealthChecks
 from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
@@ -504,7 +504,7 @@ class NodeTasks:
         with self.loops.careful("last look at what a part reports"):
             part.reports.finish()
         with self.loops.careful("account of what a part used"):
-            end = self.measured(part.intent.part, end)
+            end = self.measured(part.intent.part, setup.judged(end, part.reports.failed_setup))
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
         self.quarantine.drop(part.intent.part)
         self.journal.append(Ended(part=part.intent.part, exit=end))

@@ -18,7 +18,7 @@ _LONGEST_LINE: Final = 64 << 10
 _BEHIND_BYTES: Final = 8 << 20
 # The most lines that one poll evaluates, the newest; nobody could follow a stage that writes more.
 _MOST_LINES: Final = 500
-_WORDS: Final = (b'"report"', b'"phase"', b'"checkpoint"')
+_WORDS: Final = (b'"report"', b'"phase"', b'"checkpoint"', b'"setup"')
 _MAX_VALUES: Final = 32
 _MAX_TEXT: Final = 200
 _MAX_NAME: Final = 64
@@ -26,11 +26,15 @@ _LONGEST_S: Final = 366 * 86_400.0
 
 
 class ReportFile:
-    """Follows one report file. The job writes it, so nothing in it is trusted: invalid lines are skipped."""
+    """Follows one report file. The job writes it, so nothing in it is trusted: invalid lines are skipped.
+
+    ``failed_setup`` is the exit code of its setup, if that failed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.progress: Progress | None = None
+        self.failed_setup: int | None = None
         self._checkpoints: list[tuple[int, str, float, float | None]] = []
         self._offset = 0
         self._rest = b""
@@ -96,6 +100,8 @@ class ReportFile:
             took_s = number(checkpoint.get("took_s"))
             self._checkpoints.append((count(checkpoint.get("step")) or 0, place, written_at, _span(took_s)))
             del self._checkpoints[:-KEEP_CHECKPOINTS]
+        if isinstance(setup := word.get("setup"), dict):
+            self.failed_setup = count(setup.get("code"))
         return known
 
     def _take_values(self, values: object) -> None:

@@ -13,7 +13,19 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from agents.protocol import Desired, DeviceClaim, GangMember, GangPeer, Input, PartSpec, Phase, Share, Timers, Wanted
+from agents.protocol import (
+    Desired,
+    DeviceClaim,
+    GangMember,
+    GangPeer,
+    Input,
+    PartSpec,
+    Phase,
+    Setup,
+    Share,
+    Timers,
+    Wanted,
+)
 from controlplane.fleet import quarantine
 from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs, sealed
@@ -146,6 +158,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         except sealed.Undeliverable as error:
             # Without a command, because an old agent that does not know ``refused`` must not run it either.
             argv, refused = [], error.why
+    setup = Setup(request["setup"], argv) if request.get("setup") and argv else None
     if told["array"]:
         env = {**env, **_of_array(*told["array"])}
     if settings.TRACES_URL:
@@ -161,7 +174,8 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         project_number=told["number"],
         pool=told["pool"],
         attempt_number=told["attempt_number"],
-        argv=argv,
+        argv=[] if setup else argv,
+        setup=setup,
         rank=rank,
         nodes=[member.name for member in gang],
         gang=gang if len(gang) > 1 else [],

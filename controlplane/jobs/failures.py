@@ -26,6 +26,8 @@ class Failure(StrEnum):
     PREEMPTED = "preempted"
     NODE = "node"
     LAUNCH = "launch"
+    SETUP = "setup"
+    HELD_IDLE = "held_idle"
     SIGNAL = "signal"
     EXIT_CODE = "exit_code"
     OTHER = "other"
@@ -44,6 +46,8 @@ _BY_CAUSE: Final[Mapping[str, Failure]] = {
     Cause.DEVICE_ERROR: Failure.DEVICE,
     Cause.LAUNCH_FAILED: Failure.LAUNCH,
     Cause.NODE_UNFIT: Failure.LAUNCH,
+    Cause.SETUP_FAILED: Failure.SETUP,
+    Cause.HELD_IDLE: Failure.HELD_IDLE,
 }
 # The first that is found counts: where a rank runs out of memory, the others time out.
 _BY_OUTPUT: Final = tuple(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, spec
+from controlplane.jobs import array_file, demand, depends_on, flow, notify, spec, utilization_policy
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -233,6 +233,18 @@ def _shared() -> Schema:
             description="Nodes that it must not run on, by name or by label",
         ),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
+        "utilization_policy": _mapping(
+            {
+                "min": _pattern(r"\s*[0-9]{1,3}(?:\.[0-9]{1,3})?\s*%\s*", "The least mean utilisation: 10%"),
+                "window": _duration("Over how long, from 5 minutes to a day"),
+                "action": _one_of(utilization_policy.ACTIONS, "What happens below it"),
+            },
+            description="What happens if it holds accelerators and hardly uses them",
+        ),
+        "setup": _told(
+            {**_text(demand.LONGEST_SCRIPT), "pattern": r"\S"},
+            "A script for /bin/sh that runs on each node before run or command",
+        ),
     }
 
 
@@ -309,6 +321,14 @@ def _depends_on() -> Schema:
     return _list(one, depends_on.MOST, description="Earlier jobs for whose end it waits")
 
 
+def _notify() -> Schema:
+    one = {
+        "on": {**_list(_one_of(notify.EVENTS), len(notify.EVENTS), 1, "Of which events"), "uniqueItems": True},
+        "to": _pattern("email|webhook:[^\\s].{0,90}", "email, or webhook: and the name of a webhook of the project"),
+    }
+    return _list(_mapping(one, ["on", "to"]), notify.MOST, description="Who is told of what")
+
+
 def _keyed(keys: Iterable[str], properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
     """Return a mapping with exactly the keys that the parser knows; KeyError for one that has no description here."""
     return _mapping({key: properties[key] for key in keys}, required)
@@ -340,6 +360,7 @@ def schema(url: str = "") -> Schema:
             "stages": _list(_stage(), spec.MAX_STAGES, 1, "Its stages"),
             "array": _array(),
             "depends_on": _depends_on(),
+            "notify": _notify(),
         },
     )
     # A command of the job is the default of its stages, each of which may have the other.

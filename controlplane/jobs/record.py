@@ -448,7 +448,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         attempt.ended_at = max(attempt.ended_at, attempt.started_at)
     attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
     detail = _detail_of(parts, worst)
-    if cause in {Cause.RESIZE, Cause.MOVE, Cause.REQUEUED} and attempt.stop_note:
+    if cause in {Cause.RESIZE, Cause.MOVE, Cause.REQUEUED, Cause.HELD_IDLE} and attempt.stop_note:
         detail = Told(attempt.stop_note, attempt.said.get("stop_note", []))
     detail = Told(detail.text[:2000], detail.said)
     attempt.detail, attempt.said = detail.text, {**attempt.said, "detail": detail.said}

@@ -16,6 +16,7 @@ from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -23,7 +24,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, masked
+from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
@@ -38,6 +39,7 @@ from controlplane.jobs.values import (
     moment,
     nearest,
     shown,
+    text,
     whole,
 )
 from controlplane.pools import access as pool_access
@@ -48,18 +50,18 @@ from scheduler.core.model import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets", "avoid", "site",
+    "inputs", "outputs", "secrets", "avoid", "site", "setup",
+    "utilization_policy",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
-    "array", "depends_on",
+    "array", "depends_on", "notify",
     *STAGE_DEFAULTS,
 )  # fmt: skip
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "setup", "venv", "shm", "mounts",
-    "utilization_policy", "notify", "profiling",
+    "venv", "shm", "mounts", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -117,6 +119,8 @@ class SubmitRules:
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
     secrets: Callable[[Project], Collection[str]] = lambda project: ()
+    webhooks: notify.Webhooks = lambda project: ()
+    no_mail: Callable[[], str] = lambda: ""
     may_use: Callable[[Pool, Project], bool] = lambda pool, project: True
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
@@ -209,8 +213,21 @@ def rules_for(user: User) -> SubmitRules:
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
+        webhooks=cache(lambda project: frozenset(project.webhooks.values_list("name", flat=True))),
+        no_mail=cache(lambda: _no_mail(user)),
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
+
+
+def _no_mail(user: User) -> str:
+    """Return why this user gets no mail; empty if nothing is known to be in its way."""
+    from allauth.account.models import EmailAddress  # the gateway reads job files too, and knows no sign-in
+
+    if not settings.EMAIL_HOST:
+        return _("nobody is mailed: this installation has no mail server")
+    if not EmailAddress.objects.filter(user=user, verified=True).exists():
+        return _("you are not mailed before you have confirmed an address on your user page")
+    return ""
 
 
 def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
@@ -276,6 +293,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     labels = _labels(job)
     hold = job.read("hold", flag, False)
     array = array_file.array(job)
+    mails = notify.check(job, project, rules.webhooks)
     waits = depends_on.depends_on(job, rules.earlier, array.indexes if array else None)
     size = _check_size(job, spec, array, waits, stages)
     if faults or project is None or pool is None:
@@ -290,6 +308,8 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         )
         for at in _pointers(spec, "checkpoint", "framework")
     ]
+    if mails and (why := rules.no_mail()):
+        warnings.append(("/notify", why))
     return Resolved(
         name=resolved_name,
         project=project,
@@ -528,6 +548,7 @@ def _stage(
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
         # A CPU alternative may ask more or less than the stage: its parts get what the alternative claims.
         host = HostDemand(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
+    setup = section.read("setup", text(demand.LONGEST_SCRIPT), "")
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
@@ -563,9 +584,11 @@ def _stage(
         **({"named_secrets": named} if named else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
+        **({"setup": setup} if setup else {}),
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),
         **_topology(section),
+        **utilization_policy.read(section),
         **_elsewhere(section, rules),
         "kind": kind,
     }
@@ -675,8 +698,8 @@ def _retry(section: Section) -> dict[str, Any]:
     none: list[str] = []
     tries["on"] = part.read("on", _causes(causes), none)
     if not part.has("on") and tries["max"] > 1:
-        # Attempts without causes mean a retry after any fault except the stage's own time limit.
-        tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE if cause != "TIMEOUT")
+        # Attempts without causes mean a retry after any fault except its own time limit and a failed setup.
+        tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE - retry.NAMED_ONLY)
     return tries
 
 

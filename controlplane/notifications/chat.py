@@ -27,9 +27,11 @@ _CODES: Final = {Webhook.Format.FEISHU: "code", Webhook.Format.DINGTALK: "errcod
 
 
 def message(chat: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message that tells a chat of a job's new state, in the language of the installation."""
+    """Return the message that tells a chat of a job's new state, or of another event of it, in the language of the
+    installation."""
     with override(settings.LANGUAGE_CODE):
-        said = _("Job #{number} {name} of project {project}: {state}").format(**job)
+        what = str(job.get("event") or job["state"]).replace("_", " ").upper()
+        said = _("Job #{number} {name} of project {project}: {state}").format_map({**job, "state": what})
     cause = f" ({job['cause']})" if job.get("cause") else ""
     text = f"{said}{cause}\n{settings.PUBLIC_URL}/jobs/{job['number']}"
     # Some chats read <...> as a call for everybody in the room; who names a job may not make one.

@@ -16,6 +16,9 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts.models import Project, Sealed, slug
 from controlplane.jobs.models import Job
 
+# Events of ``notify`` that are ends of jobs.
+ENDS = ("completed", "failed", "cancelled")
+
 
 class NoticeChoice(models.Model):
     """Which ends of their jobs a user gets by mail, in which language. Users without a row get none."""
@@ -39,18 +42,18 @@ class NoticeChoice(models.Model):
 
 
 class Notice(models.Model):
-    """The end of a job to be mailed to its user; a trigger writes it together with the end.
+    """An event of a job to be mailed to its user; a trigger writes it together with the event.
 
+    ``event`` is the one that the job file names under ``notify``; it is empty for an end that the user's choice names.
     ``mail`` is the mail that includes it, together with other notices, from when a worker claimed it (``claimed_at``);
     ``sent_at`` is when the mail server accepted it.
     """
 
-    job = models.OneToOneField(
-        Job, primary_key=True, on_delete=models.CASCADE, related_name="notice", db_constraint=False
-    )
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="notices", db_constraint=False, db_index=False)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notices", db_constraint=False
     )
+    event = models.CharField(max_length=12, default="", db_default="")
     at = models.DateTimeField()
     mail = models.UUIDField(null=True)
     claimed_at = models.DateTimeField(null=True)
@@ -61,7 +64,17 @@ class Notice(models.Model):
             models.Index(fields=["at"], name="notice_at"),
             models.Index(fields=["claimed_at"], name="notice_on_its_way", condition=~Q(mail=None) & Q(sent_at=None)),
             models.Index(fields=["mail"], name="notice_of_mail"),
+            models.Index(fields=["job"], name="notice_of_job"),
         ]
+        constraints = [
+            # Of what happens again and again, one is enough until it is mailed.
+            models.UniqueConstraint(fields=["job", "event"], name="notice_once_until_mailed", condition=Q(mail=None))
+        ]
+
+    @property
+    def word(self) -> str:
+        """What happened, as the mail says it: the state of an ended job, else the event."""
+        return self.job.state if self.event in ("", *ENDS) else self.event.replace("_", " ").upper()
 
 
 class Webhook(Sealed):

@@ -1,4 +1,4 @@
-"""Sends mail about ended jobs: to each user at most one mail a minute, with all ends since the last.
+"""Sends mail about jobs: to each user at most one mail a minute, with all that happened since the last.
 
 A worker claims the notices of a user for one mail, and marks them as sent once the mail server has accepted it. If the
 worker dies or the answer is lost in between, the mail is sent again after a while with the same Message-ID, by which
@@ -20,14 +20,14 @@ from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
+from django.db.models import QuerySet
 from django.template.loader import render_to_string
 from django.utils import timezone, translation
 
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.accounts.time_zones import zone_of
-from controlplane.jobs.models import Job
-from controlplane.notifications.models import Notice, NoticeChoice
+from controlplane.notifications.models import ENDS, Notice, NoticeChoice
 
 log = logging.getLogger(__name__)
 
@@ -99,26 +99,23 @@ def _message(mail: uuid.UUID) -> EmailMessage | None:
     user = User.objects.filter(notices__mail=mail, is_active=True).first()
     choice = NoticeChoice.objects.filter(user=user).first() if user is not None else None
     address = EmailAddress.objects.filter(user=user, verified=True).order_by("-primary", "pk").first()
-    if user is None or choice is None or address is None:
+    if user is None or address is None:
         return None
-    jobs = list(
-        Job.objects.filter(visible_jobs(user), notice__mail=mail)
-        .select_related("project")
-        .only("number", "name", "state", "cause", "started_at", "ended_at", "project__name")
-    )
-    if not jobs:
+    notices = _wanted(Notice.objects.filter(visible_jobs(user, "job__"), mail=mail), choice)
+    if not notices:
         return None
-    jobs.sort(key=lambda job: (job.state != "FAILED", job.ended_at, job.number))
     values = {
-        "jobs": jobs[:LISTED],
-        "job": jobs[0],
-        "count": len(jobs),
-        "more": max(0, len(jobs) - LISTED),
-        "states": sorted(Counter(job.state for job in jobs).items()),
+        "notices": notices[:LISTED],
+        "notice": notices[0],
+        "count": len(notices),
+        "ended": all(notice.event in ("", *ENDS) for notice in notices),
+        "more": max(0, len(notices) - LISTED),
+        "words": sorted(Counter(notice.word for notice in notices).items()),
         "url": settings.PUBLIC_URL.rstrip("/"),
         "user": user,
     }
-    with translation.override(choice.language), timezone.override(zone_of(user)):
+    language = choice.language if choice is not None else settings.LANGUAGE_CODE
+    with translation.override(language), timezone.override(zone_of(user)):
         subject = render_to_string("mail/jobs_ended_subject.txt", values)
         body = render_to_string("mail/jobs_ended_message.txt", values)
     return EmailMessage(
@@ -131,6 +128,19 @@ def _message(mail: uuid.UUID) -> EmailMessage | None:
             "List-Unsubscribe": f"<{values['url']}/user>",
         },
     )
+
+
+def _wanted(notices: QuerySet[Notice], choice: NoticeChoice | None) -> list[Notice]:
+    """Return these notices, failures first: an end once, and none that only a choice named that is withdrawn."""
+    found = list(
+        notices.select_related("job__project").only(
+            "event", "at", "job__number", "job__name", "job__state", "job__cause", "job__project__name"
+        )
+    )
+    found = [notice for notice in found if notice.event or choice is not None]
+    chosen = {notice.job_id for notice in found if not notice.event}
+    found = [notice for notice in found if notice.event not in ENDS or notice.job_id not in chosen]
+    return sorted(found, key=lambda notice: (notice.word != "FAILED", notice.at, notice.job.number))
 
 
 def _send(message: EmailMessage, mail: uuid.UUID, connection: Any) -> bool:
@@ -164,4 +174,4 @@ def choose(user: User, ends: str, language: str) -> None:
             NoticeChoice.objects.update_or_create(user=user, defaults={"ends": ends, "language": language[:10]})
         else:
             NoticeChoice.objects.filter(user=user).delete()
-            Notice.objects.filter(user=user, sent_at=None).delete()
+            Notice.objects.filter(user=user, sent_at=None, event="").delete()

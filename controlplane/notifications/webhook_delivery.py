@@ -118,7 +118,7 @@ def _envelope(row: WebhookDelivery) -> dict[str, Any]:
         "specversion": "1.0",
         "id": str(row.event),
         "source": settings.PUBLIC_URL,
-        "type": TYPE,
+        "type": f"switchyard.job.{row.data['event']}" if "event" in row.data else TYPE,
         "subject": f"jobs/{row.data['number']}",
         "time": row.at,
         "datacontenttype": "application/json",

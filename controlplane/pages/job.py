@@ -195,6 +195,7 @@ def show(request: HttpRequest, number: int, tab: str = TABS[0]) -> HttpResponse:
             "doing": doing(job),
             "steps": _steps(job),
             "reported": _reported(job),
+            "notify": row.spec.get("notify") or [],
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
             "is_active": any(stage["state"] in ACTIVE for stage in job["stages"]),

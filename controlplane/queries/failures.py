@@ -59,6 +59,16 @@ KINDS: Final[Mapping[Failure, tuple[Any, Any]]] = {
         gettext_lazy("It could not be started"),
         gettext_lazy("Check the command, the image and the working directory."),
     ),
+    Failure.SETUP: (
+        gettext_lazy("Its setup failed"),
+        gettext_lazy(
+            "The command was not started. The lines of its log between the marks of the setup usually say why."
+        ),
+    ),
+    Failure.HELD_IDLE: (
+        gettext_lazy("It held devices and did not use them"),
+        gettext_lazy("Ask for fewer devices, or change its utilization_policy."),
+    ),
     Failure.SIGNAL: (
         gettext_lazy("A signal ended it"),
         gettext_lazy("The process crashed, or something outside of it stopped it."),

@@ -120,6 +120,14 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
     at: datetime
 
 
+class UtilizationPolicy(msgspec.Struct, frozen=True):
+    """What happens to a stage whose accelerators are used to less than ``min`` on average over ``window_s`` seconds."""
+
+    min: float
+    window_s: float
+    action: str
+
+
 class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
     ``why_here_said`` are the same in clauses; empty for free text.
@@ -127,7 +135,8 @@ class Stage(msgspec.Struct, frozen=True):
     It has been in its ``state`` since ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the
     least number while it waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is
     the checkpoint interval of its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty
-    without an attempt.
+    without an attempt. ``held_idle`` tells how little the newest attempt used its devices when its
+    ``utilization_policy`` acted on it; empty if it did not.
     """
 
     id: uuid.UUID
@@ -176,6 +185,9 @@ class Stage(msgspec.Struct, frozen=True):
     checkpoint_every_s: float | None
     checkpoint_every_why: str
     checkpoint_every_why_said: list[Clause]
+    utilization_policy: UtilizationPolicy | None
+    held_idle: str
+    held_idle_said: list[Clause]
 
 
 class ArrayPlace(msgspec.Struct, frozen=True):
@@ -330,6 +342,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, poo
     point = related.checkpoints.get(stage.id)
     places = placed(claims)
     often = attempt.said.get("saves", []) if attempt else []
+    idle = attempt.said.get("held_idle", []) if attempt else []
+    policy = stage.request.get("utilization_policy")
     asked = demand.asked(stage.request)
     filters = funnel.steps(stage.funnel, pool) if waits else []
     part = next((claim.part for claim in claims), None) if state in ACTIVE else None
@@ -380,6 +394,9 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, poo
         checkpoint_every_s=attempt.checkpoint_every_s if attempt else None,
         checkpoint_every_why=told(*often).text,
         checkpoint_every_why_said=clauses(often),
+        utilization_policy=UtilizationPolicy(**policy) if policy else None,
+        held_idle=told(*idle).text,
+        held_idle_said=clauses(idle),
     )
 
 

@@ -17,6 +17,8 @@ def stage(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{clean.line(found.get('name', '?'))}  {output.paint(state)}{_since(found)}"
     if found.get("asks"):
         yield row("Asks", found["asks"])
+    if policy := found.get("utilization_policy"):
+        yield row("Idle", _idle(policy, found))
     if state in ("PENDING", "HELD"):
         yield from waiting(found)
     elif state in ("STARTING", "RUNNING", "STOPPING", "SUSPENDED"):
@@ -27,6 +29,12 @@ def stage(found: Mapping[str, Any]) -> Iterator[str]:
             yield row("Now", found["substate"])
     else:
         yield row("Ended", "by itself, exit code 0" if state == "COMPLETED" else fault(found) or "no cause recorded")
+
+
+def _idle(policy: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return what happens if it hardly uses its devices, and whether that has happened."""
+    text = f"used to less than {units.percent(policy['min'])} over {units.span(policy['window_s'])}: {policy['action']}"
+    return f"{text}; done: {found['held_idle']}" if found.get("held_idle") else text
 
 
 def waiting(found: Mapping[str, Any]) -> Iterator[str]:

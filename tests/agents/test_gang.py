@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 
-from agents.protocol import Device, DeviceClaim, GangMember, GangPeer, PartSpec
+from agents.protocol import Device, DeviceClaim, GangMember, GangPeer, PartSpec, Setup
 from agents.tasks import fabric, gang
 from agents.tasks.environment import PartPaths, environment
 from tests.agents.conftest import Hands
@@ -208,3 +208,54 @@ def test_a_stop_at_any_moment_of_the_start_ends_all_and_asks_each_that_listens_o
 def test_a_plain_command_is_left_as_it_is(shared: Hands, part: Names) -> None:
     assert gang.command(spec()) == ["train"]
     assert ran(shared, part(), "true").code == 0
+
+
+# -- setup
+
+
+def with_setup(hands: Hands, name: str, setup: str, command: str, **changes: object) -> None:
+    made = Setup(setup, ["/bin/sh", "-c", command])
+    wanted = order(name, "x", **changes)
+    assert wanted.spec is not None
+    hands.yard.want(
+        hands.name, msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, argv=[], setup=made))
+    )
+
+
+def test_a_setup_runs_first_in_the_same_folder_and_is_marked_in_the_log(shared: Hands, part: Names) -> None:
+    name = part()
+    with_setup(shared, name, "echo made > left; echo loud >&2", 'cat left; echo "$YARD_STAGE"')
+    end = shared.yard.ended(shared.name, name)
+    assert end.exit is not None
+    assert (end.exit.code, end.exit.cause) == (0, "")
+    assert end.progress is not None
+    assert end.progress.phase == ""
+    lines = output(shared, name).splitlines()
+    assert lines == ["switchyard: setup begins", "loud", "switchyard: setup ended", "made", "train"]
+
+
+@pytest.mark.parametrize("code", [3, 85])
+def test_a_setup_that_fails_has_a_cause_of_its_own_and_starts_no_command(shared: Hands, part: Names, code: int) -> None:
+    name = part()
+    with_setup(shared, name, f"exit {code}", "echo command")
+    end = shared.yard.ended(shared.name, name).exit
+    assert end is not None
+    assert (end.code, end.cause, end.said) == (code, "SETUP_FAILED", [("SetupFailed", {"code": code})])
+    assert "command" not in output(shared, name)
+
+
+def test_a_setup_runs_once_on_a_node_with_a_process_for_each_device(shared: Hands, part: Names) -> None:
+    name = part()
+    devices = claims(0, 1, 2, vendor="nobody")
+    with_setup(shared, name, "echo once", "echo each", launcher="per-device", devices=devices)
+    shared.yard.ended(shared.name, name)
+    shared.yard.wait(lambda: shared.yard.logs[(name, 0, "out")].count(b"each") == 3)
+    assert shared.yard.logs[(name, 0, "out")].count(b"once") == 1
+
+
+def test_a_setup_counts_in_the_time_limit(shared: Hands, part: Names) -> None:
+    name = part()
+    with_setup(shared, name, "while :; do sleep 0.05; done", "echo command", time_limit_s=0.3, grace_s=0.5)
+    end = shared.yard.ended(shared.name, name).exit
+    assert end is not None
+    assert end.cause == "TIMEOUT"

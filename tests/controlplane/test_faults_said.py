@@ -40,7 +40,7 @@ READS = {"from": "a", "output": "o"}
 MORE: list[Any] = [
     {"array": {"indexes": "0-9999"}, "stages": [{"name": name, "run": "x"} for name in "abc"]},
     {"array": {"indexes": "0-9999"}, "run": "x" * 20_000},
-    {"run": "x", "setup": "pip", "labels": {"a": []}, "mounts": 1},
+    {"run": "x", "profiling": 1, "labels": {"a": []}, "mounts": 1},
     {"run": "x", "labels": {f"n{i}": i for i in range(65)}},
     {"run": "x", "bundle": SHA},
     {"run": "x", "name": 5, "begin": "1900-01-01T00:00:00Z"},

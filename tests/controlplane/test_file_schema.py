@@ -90,6 +90,12 @@ SHARED = joined(
         task=st.sampled_from(["ocr", "chess", None]),
         topology=some(within=WORDS, mode=st.sampled_from(["required", "preferred", "maybe"])),
         launcher=st.sampled_from(["per-node", "per-device", "other", None]),
+        utilization_policy=some(
+            min=st.sampled_from(["10%", " 2.5 %", "0%", "101%", 0.1, "10", None]),
+            window=st.one_of(SPANS, st.sampled_from(["5m", "1d", "4m", "25h"])),
+            action=st.sampled_from(["notify", "give_back", "stop", "kill", None]),
+        ),
+        setup=st.sampled_from(["pip install x", " ", "", 3, ["a"], None]),
         outputs=st.lists(st.sampled_from(["model", "a/b", "", 1]), max_size=2),
         inputs=st.lists(
             some(
@@ -155,6 +161,13 @@ FILE = joined(
         stages=st.lists(STAGE, max_size=2),
         array=ARRAY,
         depends_on=DEPENDS,
+        notify=st.lists(
+            some(
+                on=st.sampled_from([["failed"], ["failed", "failed"], [], ["x"], "failed", None]),
+                to=st.sampled_from(["email", "webhook:chat", "webhook:", "x@example.org", 3, None]),
+            ),
+            max_size=2,
+        ),
         bundle=st.sampled_from(["a" * 64, "", "x", None]),
         workdir=st.sampled_from([".", None]),
         nothing=st.just(1),
@@ -164,7 +177,7 @@ FILE = joined(
 
 def is_accepted(spec: Any) -> bool:
     try:
-        resolve(spec, rules(may_number=True, earlier=FOUND.get, nodes=lambda: {"n1"}))
+        resolve(spec, rules(may_number=True, earlier=FOUND.get, nodes=lambda: {"n1"}, webhooks=lambda _: {"chat"}))
     except InvalidSpec:
         return False
     return True

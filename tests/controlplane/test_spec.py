@@ -140,14 +140,14 @@ def test_every_fault_is_told_at_once() -> None:
             "cpus": "lots",
             "memory": "1 elephant",
             "image": "--privileged",
-            "setup": "pip install x",
+            "profiling": {},
             "stages": [{"name": "../x", "run": "x"}, {"name": "b", "run": "x", "nodes": 0}, {"name": "c", "run": "x"}],
         }
     )
     assert faults == {
         "/nam": "unknown_key",
         "/image": "invalid",
-        "/setup": "unsupported",
+        "/profiling": "unsupported",
         "/cpus": "out_of_range",
         "/memory": "invalid",
         "/stages/0/name": "invalid",
@@ -301,14 +301,26 @@ def test_a_class_or_a_file_can_forbid_preemption() -> None:
     assert accepted({"run": "x", "preemption": {"allowed": False}}).stages[0].request["preemptible"] is False
 
 
-def test_retries_without_causes_mean_any_fault_but_the_time_limit() -> None:
+def test_retries_without_causes_mean_any_fault_but_the_time_limit_and_a_failed_setup() -> None:
     tries = accepted({"run": "x", "retry": {"max": 3, "backoff": "1m"}}).stages[0].request["retry"]
     assert (tries["max"], tries["backoff_s"]) == (3, 60.0)
     assert {"exit_code", "node_fail"} <= set(tries["on"])
-    assert "timeout" not in tries["on"]
+    assert not {"timeout", "setup_failed", "held_idle"} & set(tries["on"])
+    named = {"run": "x", "retry": {"max": 2, "on": ["setup_failed"]}}
+    assert accepted(named).stages[0].request["retry"]["on"] == ["setup_failed"]
     assert accepted({"run": "x", "retry": {"max": 2, "on": ["node_fail"]}}).stages[0].request["retry"]["on"] == [
         "node_fail"
     ]
+
+
+def test_a_utilization_policy_has_defaults_and_bounds() -> None:
+    policy = {"min": 0.1, "window_s": 1800.0, "action": "notify"}
+    assert accepted({"run": "x", "utilization_policy": {}}).stages[0].request["utilization_policy"] == policy
+    given = {"min": "2.5 %", "window": "1d", "action": "stop"}
+    kept = accepted({"run": "x", "utilization_policy": given}).stages[0].request["utilization_policy"]
+    assert kept == {"min": 0.025, "window_s": 86400.0, "action": "stop"}
+    bad = {"min": "0%", "window": "4m", "action": "kill"}
+    assert set(refused({"run": "x", "utilization_policy": bad})) == {f"/utilization_policy/{key}" for key in bad}
 
 
 def test_a_service_runs_without_a_limit_and_other_stages_get_the_limit_of_the_pool() -> None:

@@ -53,8 +53,10 @@ NO_FAULT: Final = frozenset(
 GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED, Cause.NODE_UNFIT}
 NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})
 # No second attempt could end otherwise.
-HOPELESS: Final = frozenset({Cause.DEADLINE, Cause.DEPENDENCY})
+HOPELESS: Final = frozenset({Cause.DEADLINE, Cause.DEPENDENCY, Cause.HELD_IDLE})
 RETRYABLE: Final = frozenset(Cause) - NO_FAULT - HOPELESS - {Cause.CANCELLED}
+# Retried only if the job file names it: it would most often end in the same way.
+NAMED_ONLY: Final = frozenset({Cause.TIMEOUT, Cause.SETUP_FAILED})
 ON_NODE_LOST: Final = ("wait", "requeue", "requeue_fast")
 
 

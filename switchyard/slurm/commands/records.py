@@ -24,7 +24,7 @@ _ACTIVE: Final = {
 }  # fmt: skip
 _CAUSES: Final = {
     "TIMEOUT": "TO", "OUT_OF_MEMORY": "OOM", "NODE_FAIL": "NF", "NODE_REBOOT": "NF", "PREEMPTED": "PR",
-    "DEADLINE": "DL", "LAUNCH_FAILED": "BF",
+    "DEADLINE": "DL", "LAUNCH_FAILED": "BF", "SETUP_FAILED": "BF",
 }  # fmt: skip
 _REASONS: Final = {
     "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
