@@ -33,6 +33,7 @@ RECORD: Final[Mapping[str, str]] = {
     "GoesOnWith": _("{stage} resized {was} -> {now} nodes of {within}"),
     "Runs": _("{stage} runs"),
     "AskedToStop": _("{stage} was asked to stop ({cause})"),
+    "NodeDrained": _("node {node} is drained, {why}"),
     "BudgetUsedUp": _("budget {budget} of project {project} is used up"),
     "Resized": _("resized {was} -> {now}: {why}"),
     "AsAsked": _("{why}, as {actor} asked"),
