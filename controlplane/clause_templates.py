@@ -35,6 +35,7 @@ RECORD: Final[Mapping[str, str]] = {
     "AskedToStop": _("{stage} was asked to stop ({cause})"),
     "HeldIdle": _("{stage} held its devices idle: {why}"),
     "IdleDevices": _("over {window_s} they were used to {used}, and its utilization_policy asks for at least {least}"),
+    "NodeDrained": _("node {node} is drained, {why}"),
     "BudgetUsedUp": _("budget {budget} of project {project} is used up"),
     "Resized": _("resized {was} -> {now}: {why}"),
     "AsAsked": _("{why}, as {actor} asked"),

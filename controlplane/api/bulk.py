@@ -19,7 +19,7 @@ from controlplane.api.serializers import StrictSerializer, refuse_unknown
 from controlplane.jobs import change, service
 from controlplane.jobs import models as rows
 from controlplane.jobs.section import FieldError
-from controlplane.queries import job_rows, jobs
+from controlplane.queries import job_rows, jobs, stopping
 
 MOST: Final = 500
 # What is left after this time is told as not tried; a client asks again.
@@ -31,6 +31,7 @@ ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
     "requeue": service.requeue,
 }
 CHANGE: Final = "change"
+STOPPING: Final = frozenset({"cancel", "requeue"})
 
 
 class BulkSerializer(StrictSerializer):
@@ -65,6 +66,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     """What came of each job, in the order asked for.
 
     ``left`` of them were not tried, because it took too long; ``more`` says that the filter matches further ones.
+    ``stops`` tells what runs of the jobs, in a dry run that stops them.
     """
 
     action: str
@@ -74,6 +76,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     left: int
     more: bool
     results: list[BulkItem]
+    stops: stopping.Stopping | None = None
 
 
 def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
@@ -92,7 +95,10 @@ def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
         for number in numbers
     ]
     count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
-    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results)
+    stops = None
+    if asked["dry_run"] and asked["action"] in STOPPING:
+        stops = stopping.of_jobs([found[each.number] for each in results if each.outcome == "done"], user)
+    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results, stops=stops)
 
 
 def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object]:

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import RequestRefused
-from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
+from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import maintenance
 from controlplane.fleet.models import Node
@@ -38,12 +38,6 @@ class WindowAskedSerializer(StrictSerializer):
     reason = serializers.CharField(allow_blank=True)
     node = serializers.CharField(default="", allow_blank=True)
     pool = serializers.CharField(default="", allow_blank=True)
-
-
-class DryRunSerializer(StrictSerializer):
-    """Whether this is a dry run."""
-
-    dry_run = serializers.BooleanField(default=False, help_text="Tell what the window would meet, and write nothing.")
 
 
 EXAMPLE = {"starts_at": "2100-01-01T06:00:00Z", "ends_at": "2100-01-01T08:00:00Z", "reason": "new cables"}

@@ -17,15 +17,20 @@ from controlplane import changes
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
-from controlplane.api.problem import Problem
-from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
-from controlplane.api.viewsets import ResourceViewSet, reasoned_action
+from controlplane.api.mixins import require_if_match
+from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.serializers import DryRunSerializer, ReadModelSerializer, StrictSerializer
+from controlplane.api.viewsets import LONGEST_REASON, ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
-from controlplane.jobs import record
+from controlplane.fleet.models import DrainMode
+from controlplane.jobs import drains, record
 from controlplane.jobs.spec import LABEL
 from controlplane.pools.models import Pool
-from controlplane.queries import nodes
+from controlplane.queries import nodes, stopping
+
+MOST_NODES = 500
+LONGEST_S = 366 * 86_400.0
 
 
 class NodeSerializer(ReadModelSerializer):
@@ -64,6 +69,21 @@ class NodeSettingsSerializer(editing.EditSerializer):
         return merged
 
 
+class DrainAskedSerializer(StrictSerializer):
+    """A drain of nodes, named by their names or ids. ``deadline_s`` goes with the mode ``finish``: what still runs then
+    is asked to save, and is queued again."""
+
+    nodes = serializers.ListField(child=serializers.CharField(max_length=63), min_length=1, max_length=MOST_NODES)
+    mode = serializers.ChoiceField(DrainMode.choices, default=DrainMode.FINISH)
+    deadline_s = serializers.FloatField(default=None, allow_null=True, min_value=0, max_value=LONGEST_S)
+    reason = serializers.CharField(default="", allow_blank=True, max_length=LONGEST_REASON)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["deadline_s"] is not None and attrs["mode"] != DrainMode.FINISH:
+            raise serializers.ValidationError({"deadline_s": _("a deadline goes with the mode finish only")})
+        return attrs
+
+
 class AsideDecisionSerializer(StrictSerializer):
     """``part`` is one of the node's ``conditions.aside``; discarding it requires a reason."""
 
@@ -84,6 +104,7 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         "partial_update": (Permit.CHANGE_NODES, gettext_noop("change a node")),
         "show_settings": (Permit.SEE_NODES, gettext_noop("see what is set of a node")),
         "drain": (Permit.OPERATE_NODES, gettext_noop("drain a node")),
+        "drain_several": (Permit.OPERATE_NODES, gettext_noop("drain a node")),
         "lost": (Permit.OPERATE_NODES, gettext_noop("confirm that a node is gone")),
         "rotate": (Permit.OPERATE_NODES, gettext_noop("give a node a new credential")),
         "resume": (Permit.OPERATE_NODES, gettext_noop("resume a node")),
@@ -120,6 +141,43 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         editing.change(request, self.get_object(), NodeSettingsSerializer)
         changes.announce("fleet")
         return self.shown(self.get_object())
+
+    @extend_schema(
+        operation_id="nodes_drain_several",
+        request=DrainAskedSerializer,
+        responses={200: stopping.NodeDrain, 412: Problem, 428: Problem},
+        parameters=[DryRunSerializer, editing.IF_MATCH],
+        examples=[
+            OpenApiExample(
+                "Empty within two hours",
+                {"nodes": ["n1"], "mode": "finish", "deadline_s": 7200, "reason": "the fan is to be changed"},
+                request_only=True,
+            )
+        ],
+    )
+    @action(detail=False, methods=["post"], url_path="drain", filterset_class=None, pagination_class=None)
+    def drain_several(self, request: Request) -> Response:
+        """Drains nodes: nothing new is placed there, and what runs may ``finish``, is asked to ``save`` and queued
+        again, or is stopped ``now`` and queued again. Tells which stages stop, what work is lost, and when the nodes
+        are empty. With ``dry_run`` it tells what would be, without ``If-Match``, and does nothing."""
+        only_tried, asked = self.asked(DryRunSerializer)["dry_run"], self.body(DrainAskedSerializer)
+        chosen = list({node.pk: node for node in map(nodes.found, asked["nodes"])}.values())
+        shown = stopping.of_drain(chosen, self.user, deadline_s=asked["deadline_s"], dry_run=only_tried)
+        if not only_tried:
+            require_if_match(request)
+            if request.headers["If-Match"].strip() not in ("*", shown.version):
+                raise RequestRefused(
+                    412, "changed_meanwhile", _("something else runs there than was shown; look again")
+                )
+            drained = drains.drain(
+                chosen,
+                self.user.get_username(),
+                asked["reason"].strip(),
+                mode=DrainMode(asked["mode"]),
+                deadline_s=asked["deadline_s"],
+            )
+            shown = stopping.drained(shown, drained)
+        return Response(shown)
 
     @reasoned_action
     def drain(self, request: Request, name: str) -> Response:

@@ -126,6 +126,12 @@ class ReasonSerializer(StrictSerializer):
     reason = serializers.CharField(default="", allow_blank=True)
 
 
+class DryRunSerializer(StrictSerializer):
+    """Whether this is a dry run."""
+
+    dry_run = serializers.BooleanField(default=False, help_text="Tell what would be, and change nothing.")
+
+
 class ReasonQuerySerializer(StrictSerializer):
     """The reason of a change whose body is the change itself."""
 

@@ -58,7 +58,8 @@ SELECT n.generation, n.conditions->'aside',
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
-       p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
+       p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why,
+       coalesce(a.stop_grace_s, (s.request->>'grace_s')::float8), p.spec_rev, p.share,
        p.signal, p.signal_rev,
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
@@ -129,7 +130,7 @@ def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
             do="stop",
             why=_TOLD.get(stop_why, stop_why),
             grace_s=grace_s,
-            save=stop_why in GOES_ON,
+            save=stop_why in GOES_ON and grace_s > 0,
         )
     spec = _spec(attempt, rank, told, reads.get(uuid.UUID(told["stage_id"]), [])) if told is not None else None
     return Wanted(

@@ -15,6 +15,15 @@ from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Mode
 
 
+class DrainMode(models.TextChoices):
+    """What a drain does with what runs on its nodes: it lets it finish, asks it to save and queues it again, or stops
+    it at once and queues it again."""
+
+    FINISH = "finish", _("let it finish")
+    SAVE = "save", _("let it save, and queue it again")
+    NOW = "now", _("stop it at once, and queue it again")
+
+
 class Node(models.Model):
     """A machine that runs an agent. Its state is written by ``fleet.service`` only.
 
@@ -39,6 +48,11 @@ class Node(models.Model):
     reason_said = models.JSONField(default=list, db_default=[], editable=False)
     # The reason of a drain during which the node was lost: it drains again once it reports.
     drain_interrupted = models.JSONField(null=True, editable=False)
+    # When what still runs there is stopped, and how; null and empty while the node may finish or is not drained.
+    drain_stop_at = models.DateTimeField(null=True, editable=False)
+    drain_stops = models.CharField(
+        max_length=6, choices=DrainMode.choices, blank=True, db_default="", default="", editable=False
+    )
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
     # New secrets that were sent to the agent but not used yet; the first to be used replaces the old one.
     offered_digests = models.JSONField(default=list, editable=False)

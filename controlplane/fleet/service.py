@@ -26,7 +26,7 @@ from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
 from controlplane.clauses import Clause, Told, clause, each_of_agent, kept, of_agent, told, verbatim
 from controlplane.fleet import alarms, hosts, links, quarantine
-from controlplane.fleet.models import Device, JoinToken, Node
+from controlplane.fleet.models import Device, DrainMode, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health, NodeState
@@ -34,7 +34,7 @@ from scheduler.core.model.lifecycle import Health, NodeState
 GOOD_REPORTS = 3
 MOST_LABELS = 200
 MAX_KEPT = 2_000
-STATE: Final = ("state", "state_at", "reason", "reason_said", "drain_interrupted")
+STATE: Final = ("state", "state_at", "reason", "reason_said", "drain_interrupted", "drain_stop_at", "drain_stops")
 # The columns that an ordinary report writes.
 HEARTBEAT = [
     "last_report_at",
@@ -427,12 +427,22 @@ def _by(why: Told, actor: str) -> Told:
     return told(*why.said, clause("Aside", why=actor))
 
 
-def drain(node: Node, actor: str, reason: str | Told) -> Node:
-    """Drain a node: running stages finish, nothing new is placed. A reason is required."""
+def drain(
+    node: Node,
+    actor: str,
+    reason: str | Told,
+    *,
+    stop_at: datetime | None = None,
+    stops: DrainMode = DrainMode.SAVE,
+) -> Node:
+    """Drain a node: nothing new is placed, and running stages finish. A reason is required.
+
+    What still runs at ``stop_at`` is to be stopped as ``stops`` says; :mod:`controlplane.jobs.drains` does so.
+    """
     why = _reason(reason)
     if not why:
         raise NodeRefused(_("a drain needs a reason: others will ask"))
-    return _administer(node, NodeState.DRAINING, _by(why, actor), "node.drain", why.text)
+    return _administer(node, NodeState.DRAINING, _by(why, actor), "node.drain", why.text, stop_at, stops)
 
 
 def suspend(node: Node, says: Told) -> None:
@@ -501,7 +511,15 @@ def _set_health(device: Device, health: Health, reason: Told, action: str, why: 
         transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def _administer(node: Node, state: NodeState | None, reason: Told, action: str, why: str) -> Node:
+def _administer(
+    node: Node,
+    state: NodeState | None,
+    reason: Told,
+    action: str,
+    why: str,
+    stop_at: datetime | None = None,
+    stops: DrainMode = DrainMode.SAVE,
+) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         if state is None:
@@ -510,14 +528,16 @@ def _administer(node: Node, state: NodeState | None, reason: Told, action: str, 
             raise NodeRefused(
                 _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
             )
-        before = audit.fields(locked, "state", "reason")
+        told_of = ("state", "reason", *(("drain_stop_at", "drain_stops") if stop_at or locked.drain_stop_at else ()))
+        before = audit.fields(locked, *told_of)
         locked.drain_interrupted = None
+        locked.drain_stop_at, locked.drain_stops = stop_at, stops if stop_at else ""
         if locked.state == NodeState.LOST and state != NodeState.DRAINING:
             _lose(locked)  # only the drain that waited for its return is lifted
         else:
             _set_state(locked, state, reason)
         locked.save(update_fields=STATE)
-        audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
+        audit.record(action, locked, before=before, after=audit.fields(locked, *told_of), reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
     return locked

@@ -269,6 +269,7 @@ class Attempt(models.Model):
     stop_for = models.UUIDField(null=True, help_text=_("The stage for which this attempt was told to stop."))
     stop_at = models.DateTimeField(null=True)
     stop_note = models.CharField(max_length=300, blank=True)
+    stop_grace_s = models.FloatField(null=True, help_text=_("How long it has to end, where that is less than usual."))
     resized_to = models.PositiveSmallIntegerField(
         null=True, help_text=_("With how many nodes its stage goes on, where it was told to stop for that.")
     )

@@ -573,12 +573,14 @@ def stop(
     stop_for: uuid.UUID | None = None,
     note: Told = NOTHING,
     resized_to: int | None = None,
+    grace_s: float | None = None,
 ) -> list[Note]:
     """Ask the live attempts of these active stages to stop. A cancellation overrides any other reason.
 
-    ``note`` adds details to the cause; ``resized_to`` is the new number of nodes if the stage is resized. Their jobs
-    must be locked, and the caller settles them with the facts that this returns. The processes end within their grace
-    period; the stages become STOPPING now.
+    ``note`` adds details to the cause; ``resized_to`` is the new number of nodes if the stage is resized. With
+    ``grace_s`` they have so long to end, also those that were asked before. Their jobs must be locked, and the caller
+    settles them with the facts that this returns. The processes end within their grace period; the stages become
+    STOPPING now.
     """
     if not stages:
         return []
@@ -587,15 +589,23 @@ def stop(
     )
     live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
     asked: list[Attempt] = []
+    hurried: list[Attempt] = []
     for stage in stages:
         attempt = live.get(stage.id)
-        if attempt is None or (attempt.stop_why and why != Cause.CANCELLED):
+        if attempt is None:
             continue
-        attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
+        if grace_s is not None and attempt.stop_why:
+            hurried.append(attempt)
+        if attempt.stop_why and why != Cause.CANCELLED:
+            continue
+        attempt.stop_why, attempt.stop_at, attempt.stop_grace_s = why, attempt.stop_at or at, grace_s
         attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, note.text[:300], resized_to
         attempt.said = {**attempt.said, "stop_note": note.said}
         asked.append(attempt)
-    Attempt.objects.bulk_update(asked, ["stop_why", "stop_at", "stop_for", "stop_note", "said", "resized_to"])
+    Attempt.objects.bulk_update(
+        asked, ["stop_why", "stop_at", "stop_for", "stop_note", "stop_grace_s", "said", "resized_to"]
+    )
+    Attempt.objects.filter(id__in=[attempt.id for attempt in hurried]).update(stop_grace_s=grace_s)
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
     by_id = {job.id: job for job in jobs}
     of = {stage.id: stage for stage in stages}

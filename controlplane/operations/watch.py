@@ -21,7 +21,7 @@ from controlplane.accounts import service as access
 from controlplane.clauses import clause, told
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import logs, record, sealed, sessions
+from controlplane.jobs import drains, logs, record, sealed, sessions
 from controlplane.observability import tallies
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
@@ -74,7 +74,10 @@ def last_watch_at() -> float:
 
 
 def watch() -> None:
-    """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
+    """Mark silent nodes, requeue certainly dead attempts, and stop what drains no longer wait for.
+
+    Nobody is marked shortly after an outage of the control plane.
+    """
     global _watched_at
     _watched_at = time.monotonic()
     timers = Timers(**settings.LINK_TIMERS)
@@ -95,6 +98,7 @@ def watch() -> None:
         log.warning("out of contact: %s", ", ".join(node.name for node in lost))
     since = Heartbeat.objects.filter(name="amnesty").values_list("at", flat=True).first()
     given_up = 0 if fuse.look() else record.give_up_lost(timers.lease_s, not_before=since)
+    drains.stop_due()
     if changed or given_up:
         changes.announce("fleet", "jobs")
         changes.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,6 +50,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
         "array.html",
         {
             "array": answer.body,
+            "cancel_stops": json.dumps({"action": "cancel", "filter": {"array": str(answer.body["number"])}}),
             "metric": metric,
             "goal": goal,
             "goals": [("min", _("smallest is best")), ("max", _("largest is best"))],

@@ -5,6 +5,7 @@ Every tab is a page with an address of its own, and computes only what it shows.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -203,6 +204,8 @@ def show(request: HttpRequest, number: int, tab: str = TABS[0]) -> HttpResponse:
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
             "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
             "effect": _effect(job),
+            "cancel_stops": json.dumps({"action": "cancel", "jobs": [job["number"]]}),
+            "requeue_stops": json.dumps({"action": "requeue", "jobs": [job["number"]]}),
             "api": api,
             **_SHOWN[tab](request, row, job),
         },

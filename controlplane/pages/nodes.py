@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
+from controlplane.accounts.permissions import Permit, may
 from controlplane.fleet import fuse
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import nodes as node_rows
@@ -64,6 +65,7 @@ def show(request: HttpRequest) -> HttpResponse:
         {
             "nodes": nodes,
             "asked": asked,
+            "may_drain": may(request.user, Permit.OPERATE_NODES),  # type: ignore[arg-type]
             "fuse": fuse.state(),
             "pools": pools.names(),
             "states": ["READY", "JOINING", "DRAINING", "DRAINED", "SUSPECT", "LOST"],

@@ -34,7 +34,8 @@ from scheduler.core.model.lifecycle import NodeState
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A machine that runs an agent. ``alarms`` are sentences about what the server refuses or ignores of it.
+    """A machine that runs an agent. ``alarms`` are sentences about what the server refuses or ignores of it. While it
+    drains, what still runs at ``drain_stop_at`` is stopped and queued again; null where it may finish.
 
     ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; those of its
     ``pools`` in ``too_open_for`` require more and run nothing here.
@@ -45,6 +46,7 @@ class Node(msgspec.Struct, frozen=True):
     state: NodeState
     reason: str
     reason_said: list[Clause]
+    drain_stop_at: datetime | None
     pools: list[str]
     simulated: bool
     runs_as: str
@@ -90,6 +92,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             state=NodeState(node.state),
             reason=node.reason,
             reason_said=clauses(node.reason_said),
+            drain_stop_at=node.drain_stop_at,
             pools=sorted((pool.name for pool in node.pools.all()), key=natural_key),
             simulated=node.simulated,
             runs_as=node.runs_as,

@@ -568,6 +568,27 @@ class AsyncNodes:
         """Drain a node: running stages finish, nothing new starts."""
         return await self._act(node, "drain", reason)
 
+    async def drain_several(
+        self,
+        nodes: Sequence[str],
+        reason: str = "",
+        *,
+        mode: str = "finish",
+        deadline_s: float | None = None,
+        dry_run: bool = False,
+        if_match: str = "*",
+    ) -> dict[str, Any]:
+        """Drain nodes: what runs may ``finish``, is asked to ``save`` and queued again, or is stopped ``now`` and
+        queued again; with ``deadline_s`` what has not finished by then saves.
+
+        Returns what stops, what is lost and when the nodes are empty, also with ``dry_run``, which drains nothing. With
+        its ``version`` as ``if_match`` the drain is refused where something else runs there by then.
+        """
+        body = {"nodes": list(nodes), "mode": mode, "deadline_s": deadline_s, "reason": reason}
+        params = {"dry_run": "true"} if dry_run else None
+        headers = None if dry_run else {"If-Match": if_match}
+        return dict((await self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers)).json())
+
     async def lost(self, node: str, reason: str = "") -> dict[str, Any]:
         """Confirm that a LOST node is gone: its stages have ended."""
         return await self._act(node, "lost", reason)

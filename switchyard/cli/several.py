@@ -89,12 +89,20 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
         elif each["outcome"] == "done":
             done += 1
             print(f"job {each['number']} {output.paint(each['state'])}" + (" (dry run)" if args.dry_run else ""))
+    if (stops := found.get("stops")) and stops["stages"]:
+        print(effect(stops))
     if found["left"] or found["more"]:
         print(f"{done} of the jobs were reached; there are more: repeat it", file=sys.stderr)
         code = code or exits.FAILURE
     elif not found["results"]:
         print("no job matches", file=sys.stderr)
     return code
+
+
+def effect(stops: dict[str, Any]) -> str:
+    """Return in one line what stops: jobs, their owners, and what is lost."""
+    whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
+    return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"
 
 
 def _refused(job: object, detail: str, code: str, hint: str = "") -> None:

@@ -64,6 +64,11 @@ def size(count: float | None) -> str:
     return f"{count:.0f} GiB" if count >= 10 or count == int(count) else f"{count:.1f} GiB"
 
 
+def device_hours(device_s: float) -> str:
+    """Format device-seconds: ``1.5 device-hours``."""
+    return f"{device_s / 3600:.1f} device-hours"
+
+
 def natural(name: str) -> str:
     """Return a sort key for natural order: each number is preceded by its number of digits."""
     return re.sub("[0-9]+", lambda found: f"{len(found[0].lstrip('0')):03}{found[0].lstrip('0')}", name) + f" {name}"

@@ -657,11 +657,51 @@ def test_show_tells_how_often_a_training_stage_is_to_save_and_why(yard, server, 
     assert ("every 1h30m: its saves took 4 s" in yard("show", "12")[1]) == (kind == "train")
 
 
+DRAIN = {
+    "nodes": ["g07", "g08"],
+    "states": ["DRAINING", "DRAINED"],
+    "dry_run": False,
+    "version": '"v1"',
+    "affects": {
+        "jobs": 1,
+        "owners": ["mia"],
+        "lost_device_s": 14_400.0,
+        "hidden": 0,
+        "stages": [
+            {"job": 12, "stage": "train", "user": "mia", "nodes": ["g07", "g08"], "lost_device_s": 14_400.0},
+        ],
+    },
+    "outcomes": [
+        {"mode": "finish", "stops": 0, "lost_device_s": 0.0, "empty_in_s": 3600.0, "empty_within_s": 7200.0},
+        {"mode": "now", "stops": 1, "lost_device_s": 14_400.0, "empty_in_s": 0.0, "empty_within_s": 0.0},
+    ],
+}
+
+
 def test_a_drain_needs_a_reason(yard, server, said):
     assert yard("drain", "g07")[0] == 2
-    server.on("POST", "/nodes/g07/drain", said(200, {"name": "g07", "state": "DRAINING"}))
-    assert yard("drain", "g07", "--reason", "fan swap")[:2] == (0, "node g07 DRAINING\n")
-    assert server.asked[-1].json == {"reason": "fan swap"}
+    assert yard("drain", "g07", "--reason", "x", "--mode", "now", "--deadline", "2h")[0] == 2
+    server.on("POST", "/nodes/drain", said(200, DRAIN))
+    assert yard("drain", "g07", "g08", "--reason", "fan swap", "--deadline", "2h")[:2] == (
+        0,
+        "node g07 DRAINING\nnode g08 DRAINED\n",
+    )
+    assert server.asked[-1].json == {
+        "nodes": ["g07", "g08"],
+        "mode": "finish",
+        "deadline_s": 7200.0,
+        "reason": "fan swap",
+    }
+    assert server.asked[-1].headers["if-match"] == "*"
+
+
+def test_a_dry_run_of_a_drain_says_whose_work_is_lost_and_when_it_is_empty(yard, server, said):
+    server.on("POST", "/nodes/drain", said(200, DRAIN))
+    out = yard("drain", "g07", "--dry-run")[1]
+    assert "1 jobs run there of mia" in out
+    assert "job 12 train of mia on g07, g08: 4.0 device-hours, it never saved" in out
+    assert " finish: stops 0, loses 0.0 device-hours, empty in 1h00m, in 2h00m at most" in out
+    assert "    now: stops 1, loses 4.0 device-hours, empty at once" in out
 
 
 def test_version_tells_both_and_login_keeps_the_token(yard, server, said, monkeypatch):

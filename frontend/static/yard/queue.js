@@ -1,6 +1,7 @@
 // The queue: the chosen jobs change together, after a dry run told what would come of it.
 import "./otherwise.js";
 import { call, onRefresh, refresh, toast } from "./page.js";
+import { sentence } from "./stopping.js";
 import { t } from "./text.js";
 
 const BULK = "/api/v1/jobs/bulk";
@@ -30,7 +31,7 @@ async function ask(action, title, patch) {
   dialog.showModal();
   try {
     const told = await call(BULK, { json: { ...asked, dry_run: true } });
-    effect.textContent = t("This would be done to {done} of {all} jobs.", { done: told.done, all: jobs.length });
+    effect.textContent = t("This would be done to {done} of {all} jobs.", { done: told.done, all: jobs.length }) + " " + sentence(told.stops);
     refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
     yes.disabled = !told.done;
   } catch (error) {
