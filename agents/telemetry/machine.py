@@ -14,6 +14,8 @@ from agents.protocol import Disk, FileSystem, HostSample, Interface
 
 _SECTOR_BYTES = 512
 _REMOTE = ("nfs", "nfs4", "cifs", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "fuse.sshfs", "fuse.s3fs")
+# Images, which nobody writes to and which are therefore always full.
+_IMAGES = ("squashfs", "erofs", "iso9660", "cramfs")
 _PASSING = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 # Thresholds for a note: the share of the last ten seconds in which all tasks were stalled, and of free space.
 STALLED = {"memory": 20.0, "io": 60.0}
@@ -68,13 +70,15 @@ class Machine:
         return found
 
     def file_systems(self) -> list[FileSystem]:
-        """Return the file systems for files: local ones with their size, remote ones without."""
+        """Return the file systems that files are written to: local ones with their size, remote ones without."""
         found: dict[str, FileSystem] = {}
         for line in self._text("proc/self/mounts").splitlines():
             device, mount, kind, *_ = (*line.split(), "", "", "")
             mount = mount.replace("\\040", " ")
             if kind in _REMOTE:
                 found.setdefault(device, FileSystem(mount, kind, None))
+            elif kind in _IMAGES:
+                continue
             elif device.startswith("/dev/") and device not in found and (space := self._space(mount)):
                 found[device] = FileSystem(mount, kind, space[0])
         return sorted(found.values(), key=lambda each: each.mount)

@@ -145,10 +145,23 @@ int nvmlDeviceGetName(card_t *card, char *out, unsigned size) {
 int nvmlDeviceGetMemoryInfo(card_t *card, uint64_t out[3]) {
     int state = enter(card);
     out[0] = (uint64_t)number(field(card, "memory"), 80L << 30) / (card->slice ? 8 : 1);
-    out[2] = (uint64_t)number(field(card, "used"), 0);
+    out[2] = (uint64_t)number(field(card, "used"), 0) + (uint64_t)number(field(card, "reserved"), 0);
     out[1] = out[0] - out[2];
     return state;
 }
+#ifndef OLD_DRIVER
+typedef struct { unsigned version; uint64_t total, reserved, free, used; } memory_t;
+int nvmlDeviceGetMemoryInfo_v2(card_t *card, memory_t *out) {
+    uint64_t older[3];
+    int state = nvmlDeviceGetMemoryInfo(card, older);
+    if (out->version != (sizeof *out | 2 << 24)) return 25; /* NVML_ERROR_ARGUMENT_VERSION_MISMATCH */
+    out->total = older[0];
+    out->free = older[1];
+    out->reserved = (uint64_t)number(field(card, "reserved"), 0);
+    out->used = older[2] - out->reserved;
+    return state;
+}
+#endif
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 static void fill(pci_t *out, long bus) {
     memset(out, 0, sizeof *out);

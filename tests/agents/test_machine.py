@@ -44,7 +44,7 @@ def machine(tmp_path: Path) -> Machine:
             "proc/pressure/cpu": "some avg10=3.00 avg60=1 avg300=1 total=5\n",
             "proc/loadavg": "3.00 1.20 0.80 2/512 9000\n", "proc/stat": "cpu  1 2\ncpu0 1 2\ncpu1 1 2\nintr 5\n",
             "proc/self/mounts": "/dev/nvme0n1p1 / ext4 rw 0 0\n/dev/nvme0n1p1 /again ext4 rw 0 0\n"
-            "tmpfs /run tmpfs rw 0 0\nfiler:/home /home nfs4 rw 0 0\n/dev/gone /not\\040here xfs rw 0 0\n",
+            "tmpfs /run tmpfs rw 0 0\n/dev/loop0 / squashfs ro 0 0\nfiler:/home /home nfs4 rw 0 0\n/dev/gone /not\\040here xfs rw 0 0\n",
         },
     )  # fmt: skip
     return Machine(tmp_path)

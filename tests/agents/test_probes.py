@@ -202,6 +202,12 @@ def test_what_a_card_does_not_tell_is_none(gpus: CardProbe) -> None:
     assert silent.memory_used_bytes == 0
 
 
+def test_what_the_driver_keeps_of_a_card_is_not_in_use(cards: Cards, gpus: CardProbe) -> None:
+    gpus.discover()
+    cards(**{"1_reserved": 480 << 20, "1_used": 1 << 30})
+    assert gpus.sample([])[1].memory_used_bytes == 1 << 30
+
+
 def test_an_old_driver_without_newer_functions_still_works(cards: Cards) -> None:
     cards(driver="old")
     made = nvidia.probe(ProbedHost("test"))

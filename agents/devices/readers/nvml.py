@@ -194,10 +194,17 @@ def _ask(pynvml: Any, handle: Any, name: str, *rest: Any) -> Any:
     return None if function is None else optional(pynvml, lambda: function(handle, *rest))
 
 
+def _memory(pynvml: Any, handle: Any) -> Any:
+    """Return a card's memory, without counting as used what its driver keeps for itself (480 MiB of an idle H100).
+    Drivers before 510 only know the older answer, which counts it."""
+    memory = _ask(pynvml, handle, "nvmlDeviceGetMemoryInfo", getattr(pynvml, "nvmlMemory_v2", None))
+    return memory if memory is not None else _ask(pynvml, handle, "nvmlDeviceGetMemoryInfo")
+
+
 def _look(pynvml: Any, handle: Any) -> dict[str, Any]:
     ask = partial(_ask, pynvml, handle)
     pci = ask("nvmlDeviceGetPciInfo")
-    memory = ask("nvmlDeviceGetMemoryInfo")
+    memory = _memory(pynvml, handle)
     return {
         "name": pynvml.nvmlDeviceGetName(handle),
         "memory_bytes": memory.total if memory is not None else None,
@@ -273,7 +280,7 @@ def _relate(pynvml: Any, cards: list[dict[str, Any]]) -> None:
 def _sample(pynvml: Any, handle: Any, whole: bool = False) -> dict[str, Any]:
     ask = partial(_ask, pynvml, handle)
     rates = ask("nvmlDeviceGetUtilizationRates")
-    memory = ask("nvmlDeviceGetMemoryInfo")
+    memory = _memory(pynvml, handle)
     watts = ask("nvmlDeviceGetPowerUsage")
     millijoules = ask("nvmlDeviceGetTotalEnergyConsumption")
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
