@@ -34,13 +34,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure Switchyard on this machine.")
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
-    parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
+    parser.add_argument(
+        "--only", metavar="ROW[,ROW]", default="", help="of the engine's or the contract's rows, only these"
+    )
     parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop and of reports, how many nodes")
-    parser.add_argument("--jobs", type=int, metavar="N", help="of the contract, how many finished jobs (1000000)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="of the contract, how many finished jobs (1000000; 10000 with --small)"
+    )
+    parser.add_argument("--small", action="store_true", help="of the contract, a quick run for a laptop")
     parser.add_argument("--inputs", type=int, metavar="N", help="of the fuzzing, how many inputs in all")
     arguments = parser.parse_args()
-    if arguments.only and arguments.name != "engine":
-        parser.error("--only chooses rows of the engine; the other measurements are one row each")
+    if arguments.only and arguments.name not in ("engine", "contract"):
+        parser.error("--only chooses rows of the engine or of the contract; the other measurements are one row each")
+    if arguments.small and arguments.name != "contract":
+        parser.error("--small is a quick run of the contract")
     if arguments.inputs is not None and (arguments.name != "fuzz" or arguments.inputs < 1):
         parser.error("--inputs is how many inputs the fuzzing tries in all")
     if arguments.nodes is not None and (
@@ -52,14 +59,17 @@ def main() -> int:
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
     chosen: dict[str, Any] = {}
-    if arguments.name == "engine":
+    if arguments.name in ("engine", "contract"):
         chosen["only"] = [row for row in arguments.only.split(",") if row]
     if arguments.nodes:
         chosen["nodes"] = arguments.nodes
     if arguments.inputs is not None:
         chosen["inputs"] = arguments.inputs
-    if arguments.jobs is not None:
-        chosen |= {"finished": arguments.jobs, "pending": max(1_000, arguments.jobs // 10)}
+    jobs = arguments.jobs or (10_000 if arguments.small else None)
+    if jobs is not None:
+        chosen |= {"finished": jobs, "pending": max(1_000, jobs // 10)}
+    if arguments.small:
+        chosen["small"] = True
     figures: Figures = module.measure(**chosen)
     print(f"\n{machine.describe()}")
     print(figures.table())

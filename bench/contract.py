@@ -1,4 +1,4 @@
-"""What the contract promises: usage over a long history, a large array, a search in a long log, how fast ``yard`` is.
+"""What the contract promises: usage over a long history, arrays, logs, ``yard``, pages, and expected starts.
 
 The rows of the first are those of ``bench api``: 1,000,000 finished and 100,000 pending jobs on 128 nodes of 8 GPUs
 over 60 days. The ledger is filled by its own task; what is timed is a whole request over HTTP, of a member and an
@@ -8,11 +8,21 @@ accountant in turn.
 from __future__ import annotations
 
 import http.client
+import multiprocessing
 import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from typing import Any
 
-from bench import contract_arrays, contract_commands, contract_logs, contract_queries
+from bench import (
+    contract_arrays,
+    contract_commands,
+    contract_logs,
+    contract_pages,
+    contract_queries,
+    contract_starts,
+)
 from bench.api import FINISHED, NODES, PENDING, Asker, clone, request, servers
 from bench.figures import Figures, quantile
 from bench.live import Filled, fresh_database
@@ -21,9 +31,35 @@ from switchyard.client import Client
 SAMPLES = 100
 
 
-def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
-    """Return ``usage_p95_ms``, ``array_10000_s``, ``grep_1gb_s``, ``queries_grow`` and the times of ``yard``."""
-    arrays = contract_arrays.measure()
+def measure(
+    finished: int = FINISHED, pending: int = PENDING, *, only: Collection[str] = (), small: bool = False
+) -> Figures:
+    """Return the figures of all parts, or of those named in ``only``; ``small`` is quick, for a laptop."""
+    parts: dict[str, Callable[[], Figures]] = {
+        "arrays": contract_arrays.measure,
+        "history": lambda: _history(finished, pending),
+        "pages": lambda: _apart(contract_pages.measure, small),
+        "starts": lambda: contract_starts.measure(40 if small else contract_starts.SAMPLES),
+    }
+    if unknown := set(only) - set(parts):
+        raise SystemExit(f"no part is called {', '.join(sorted(unknown))}; accepted are {', '.join(parts)}")
+    figures, remarks = dict[str, float | int | str](), list[str]()
+    for name, part in parts.items():
+        if not only or name in only:
+            found = part()
+            figures |= found.values
+            remarks += found.remarks
+    return Figures(figures, remarks)
+
+
+def _apart(measure: Callable[..., Figures], *arguments: Any) -> Figures:
+    """Measure in a process of its own: Django knows one database in each."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
+
+
+def _history(finished: int, pending: int) -> Figures:
+    """Usage, lists, ``yard`` and a search of a log, over a long history."""
     with fresh_database():
         cluster = Filled(NODES)
         began = time.monotonic()
@@ -33,7 +69,7 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
         asker = Asker(cluster)
         with servers() as port:
             p95_ms = _usage(port, asker)
-            parts = [arrays, contract_queries.measure(asker.operator)]
+            parts = [contract_queries.measure(asker.operator)]
             token = asker.operator["Authorization"].removeprefix("Bearer ")
             url = f"http://127.0.0.1:{port}"
             parts.append(contract_commands.measure(url, token))

@@ -53,7 +53,7 @@ def measure() -> Figures:
     """Return ``live_cores`` of the web server, ``live_delay_p95_ms`` and its median, and the bytes a tab is sent."""
     with fresh_database():
         cookies = _people(Filled(NODES))
-        with _server() as (port, server):
+        with web_server() as (port, server):
             return asyncio.run(_measured(port, server, cookies))
 
 
@@ -74,7 +74,7 @@ def _people(cluster: Filled) -> list[str]:
 
 
 @contextmanager
-def _server() -> Iterator[tuple[int, psutil.Process]]:
+def web_server() -> Iterator[tuple[int, psutil.Process]]:
     port = free_port(18_470)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "YARD_LOG_LEVEL": "ERROR", "YARD_DB_POOL": "8"}
     process = subprocess.Popen([sys.executable, "-m", *_WEB, "--port", str(port)], env=environment)
@@ -160,7 +160,7 @@ def _second(number: int) -> float:
     return at
 
 
-async def _paced(second: int) -> float:
+async def paced(second: int) -> float:
     """Measures every device anew and waits for the rest of the second; returns when that was committed.
 
     Where the machine is too slow for one a second, they come later and not in a heap.
@@ -180,11 +180,11 @@ async def _measured(port: int, server: psutil.Process, cookies: list[str]) -> Fi
             raise SystemExit(f"only {sum(bool(tab.got) for tab in tabs)} of {TABS} tabs were live after {second} s")
         opened = slice(second * TABS // OPENING_S, (second + 1) * TABS // OPENING_S)
         watching += [asyncio.create_task(tab.watch()) for tab in tabs[opened]]
-        committed[second] = await _paced(second)
+        committed[second] = await paced(second)
         second += 1
     first, began_measuring, used, others = second, time.monotonic(), _cpu(server), _others(server)
     for second in range(first, first + MEASURED_S):
-        committed[second] = await _paced(second)
+        committed[second] = await paced(second)
     took_s = time.monotonic() - began_measuring
     used, others = _cpu(server) - used, {name: cpu - others.get(name, 0.0) for name, cpu in _others(server).items()}
     await asyncio.sleep(3)

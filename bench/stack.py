@@ -56,13 +56,16 @@ def part(process: psutil.Process) -> str:
 
 
 @contextmanager
-def fresh_stack() -> Iterator[Bench]:
-    """Start a stack in a temporary folder, wait until it is ready, and take it down again."""
+def fresh_stack(simulate: str = "") -> Iterator[Bench]:
+    """Start a stack in a temporary folder, wait until it is ready, and take it down again.
+
+    ``simulate`` adds nodes with simulated devices, such as ``1xdgx-h100``.
+    """
     folder = Path(tempfile.mkdtemp(prefix="yard-bench-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("YARD_")}
     environment |= {"YARD_HOME": str(folder / "home"), "PYTHONUNBUFFERED": "1"}
     up = subprocess.Popen(
-        [sys.executable, "-m", "deploy.local", "up", "--port", PORT, "--stages-as-root"],
+        [sys.executable, "-m", "deploy.local", "up", "--port", PORT, "--stages-as-root", "--simulate", simulate],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,

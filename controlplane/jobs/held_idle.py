@@ -19,14 +19,16 @@ LATELY_S = 30
 
 def held_idle(among: Iterable[uuid.UUID] | None = None) -> set[uuid.UUID]:
     """Return the row ids of held idle devices, among all or some. An unmeasured device is not idle: unknown is not
-    0."""
+    0. Of a device that works one measurement is read, not all of them."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT c.device_id FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id AND d.kind <> 'cpu'
                WHERE c.closed_at IS NULL AND c.opened_at < %(since)s
-               AND (%(among)s::uuid[] IS NULL OR c.device_id = ANY(%(among)s::uuid[])) AND (
-                   SELECT max(s.utilisation) < %(below)s FROM fleet_device_sample s
-                   WHERE s.device_id = c.device_id AND s.at > %(since)s)""",
+               AND (%(among)s::uuid[] IS NULL OR c.device_id = ANY(%(among)s::uuid[]))
+               AND EXISTS (SELECT FROM fleet_device_sample s
+                   WHERE s.device_id = c.device_id AND s.at > %(since)s AND s.utilisation IS NOT NULL)
+               AND NOT EXISTS (SELECT FROM fleet_device_sample s
+                   WHERE s.device_id = c.device_id AND s.at > %(since)s AND s.utilisation >= %(below)s)""",
             {
                 "since": timezone.now() - IDLE_FOR,
                 "below": IDLE_BELOW,

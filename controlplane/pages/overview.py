@@ -42,6 +42,8 @@ CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 LEAST, MINUTE = timedelta(minutes=4), timedelta(minutes=1)
 GANTT = ("-5400", "5400")
+# As many lanes as can be told apart in a chart of its height.
+GANTT_LANES: Final = 42
 COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -107,7 +109,7 @@ def _make_plan(user: User) -> Parts:
     """The recent and planned holders of each device."""
     body = redacted(user, timeline.between(user, *GANTT))
     accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
-    drawn = chart(_near(body), only_used=True, row=15, tallest=420)
+    drawn = chart(_near(body), only_used=True, row=15, tallest=420, most=GANTT_LANES)
     return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
 
 

@@ -80,12 +80,18 @@ def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
     return placed
 
 
-def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, tallest: int = 1400) -> dict[str, Any]:
-    """The timeline as bars. Neighbouring devices of a node that one attempt holds alone become one taller bar."""
+def chart(
+    body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, tallest: int = 1400, most: int | None = None
+) -> dict[str, Any]:
+    """The timeline as bars. Neighbouring devices of a node that one attempt holds alone become one taller bar.
+
+    With ``most`` only the first so many lanes are drawn; ``left_out`` counts the others.
+    """
     by_lane: dict[str, list[Segment]] = defaultdict(list)
     for segment in body["segments"]:
         by_lane[segment["lane"]].append(segment)
     lanes = [lane for lane in body["lanes"] if by_lane[lane["device"]] or not (only_used or lane["kind"] == "cpu")]
+    left_out = len(lanes) - len(lanes := lanes[:most])
     items: list[dict[str, Any]] = []
     open_bars: dict[tuple[Any, ...], dict[str, Any]] = {}
     for number, lane in enumerate(lanes):
@@ -136,6 +142,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
         "from": body["from_at"],
         "to": body["to_at"],
         "height": 46 + min(tallest, row * rows),
+        "left_out": left_out,
         "cut": max(0, len(bars) - MOST_BARS) or body["truncated"],
     }
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from controlplane.fleet import models as rows
 from controlplane.queries.devices import present
 from controlplane.queries.topology import links_of
 from scheduler.core.model.lifecycle import Health, NodeState
@@ -20,6 +19,11 @@ STAGES: Final = tuple(kind for kind in PRIOR if " " not in kind)
 # A model suits a kind of stage if it is at least this share as fast as the fastest model of the cluster.
 SUITS_FROM: Final = 0.5
 MOST_LINKS: Final = 8
+# What is read of each device, of which there may be tens of thousands.
+READ: Final = (
+    "kind", "vendor", "model", "health", "capacity_milli", "claimed_milli", "memory_bytes", "simulated", "features",
+    "links", "node_id", "node__state",
+)  # fmt: skip
 
 
 class StageSpeed(msgspec.Struct, frozen=True):
@@ -76,8 +80,8 @@ class HardwareList(msgspec.Struct, frozen=True):
 
 def hardware() -> HardwareList:
     """Every model of which a node reports a device."""
-    groups: dict[tuple[str, str, str], list[rows.Device]] = defaultdict(list)
-    for device in present().order_by("kind", "vendor", "model"):
+    groups: dict[tuple[str, str, str], list[Any]] = defaultdict(list)
+    for device in present().order_by("kind", "vendor", "model").values_list(*READ, named=True):
         groups[device.kind, device.vendor, device.model].append(device)
     speeds = {key: _speeds(key[0], _features(devices)) for key, devices in groups.items()}
     best = {kind: max(found[kind][0] for found in speeds.values()) for kind in STAGES} if speeds else {}
@@ -85,7 +89,7 @@ def hardware() -> HardwareList:
     return HardwareList(sorted(found, key=lambda one: (one.kind == "cpu", one.kind, one.vendor, one.model)))
 
 
-def _features(devices: Sequence[rows.Device]) -> dict[str, float]:
+def _features(devices: Sequence[Any]) -> dict[str, float]:
     """What devices of a model declare: where they differ, the least of it, which none falls short of."""
     found: dict[str, float] = {}
     for device in devices:
@@ -99,11 +103,9 @@ def _speeds(kind: str, features: Mapping[str, float]) -> dict[str, tuple[float, 
     return {stage: unmeasured(stage, "", kind, features) for stage in STAGES}
 
 
-def _model(
-    devices: Sequence[rows.Device], speeds: Mapping[str, tuple[float, bool]], best: Mapping[str, float]
-) -> Hardware:
+def _model(devices: Sequence[Any], speeds: Mapping[str, tuple[float, bool]], best: Mapping[str, float]) -> Hardware:
     first, features = devices[0], _features(devices)
-    usable = [one for one in devices if one.health in USABLE and one.node.state == NodeState.READY]
+    usable = [one for one in devices if one.health in USABLE and one.node__state == NodeState.READY]
     rates = {name: value for name, value in sorted(features.items()) if name.endswith(("_tflops", "_tops"))}
     watts = features.get("watts")
     return Hardware(
@@ -130,7 +132,7 @@ def _model(
     )
 
 
-def _links(devices: Sequence[rows.Device]) -> list[Link]:
+def _links(devices: Sequence[Any]) -> list[Link]:
     fastest: dict[str, float | None] = {}
     for link in (link for device in devices for link in links_of(device, {})):
         told = [rate for rate in (fastest.get(link.type), link.gbps) if rate is not None]

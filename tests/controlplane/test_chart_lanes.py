@@ -51,6 +51,14 @@ def test_a_bar_in_a_track_lies_on_the_lane_that_was_split() -> None:
     assert on(found) == {("#1", "a cpu0"), ("#1", "a gpu0"), ("#2", "a gpu0"), ("#3", "a gpu0"), ("#4", "b gpu0")}
 
 
+def test_of_more_lanes_than_can_be_told_apart_the_first_are_drawn_and_the_others_counted() -> None:
+    lanes = [lane("a", "gpu", index) for index in range(4)]
+    body = {"lanes": lanes, "segments": [segment(f"a-gpu{index}", index, 8, None) for index in range(4)]}
+    found = chart(body | {"now": NOW, "from_at": NOW, "to_at": NOW, "truncated": 0}, most=3)
+    assert (found["rows"], found["left_out"]) == (3, 1)
+    assert {name for _job, name in on(found)} == {"a gpu0", "a gpu1", "a gpu2"}
+
+
 def test_a_bar_over_several_devices_names_the_first_and_the_last() -> None:
     lanes = [lane("a", "gpu", index) for index in range(4)]
     found = drawn(lanes, [segment(f"a-gpu{index}", 1, 8, None) for index in (1, 2, 3)])

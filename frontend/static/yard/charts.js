@@ -28,6 +28,8 @@ const axis = (more = {}) => ({
   showgrid: false, zeroline: false, showline: false, ticks: "outside", ticklen: 4, tickcolor: clear, fixedrange: false, automargin: false,
   tickfont: { size: 11, color: tok("text-3"), family: font() }, gridcolor: tok("line-soft"), ...more,
 });
+// For labels that are cut to the margin here: else Plotly measures each of them with every redraw.
+const fits = { ticklabeloverflow: "allow" };
 const layout = (more = {}) => ({
   paper_bgcolor: clear, plot_bgcolor: clear, showlegend: false, uirevision: "keep", dragmode: drag(), modebar: { bgcolor: clear, color: tok("text-3"), activecolor: tok("text") }, margin: { l: 44, r: 10, t: 8, b: 24 },
   font: { family: font(), size: 11, color: tok("text-3") }, hovermode: "closest",
@@ -142,8 +144,8 @@ function heat(d, el) {
   const step = columns > 32 ? 8 : columns > 16 ? 4 : 1;
   return [traces, layout({
     margin: { l: left, r: 6, t: 2, b: 20 },
-    xaxis: axis({ range: [-0.5, columns - 0.5], tickvals: Array.from({ length: Math.ceil(columns / step) }, (_, i) => i * step) }),
-    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
+    xaxis: axis({ ...fits, range: [-0.5, columns - 0.5], tickvals: Array.from({ length: Math.ceil(columns / step) }, (_, i) => i * step) }),
+    yaxis: axis({ ...fits, range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
   })];
 }
 heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], told(d).map(({ node, column, used, tip }) => [node, column, used === null ? "–" : `${num(used)} %`, tip])];
@@ -182,7 +184,7 @@ function strip(d) {
     customdata: d.rows.map(row => d.x.map(() => safe(row))), hovertemplate: "%{customdata} · %{x|%H:%M:%S} · %{z:.0f} " + (d.unit || "%") + "<extra></extra>",
   }], layout({
     margin: { l: left, r: 8, t: 2, b: 24 }, xaxis: axis({ type: "date", nticks: 5 }),
-    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(clip(d.rows[i]))) }),
+    yaxis: axis({ ...fits, range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(clip(d.rows[i]))) }),
   })];
 }
 strip.table = d => [[t("Device"), t("Now"), t("Mean"), t("Most")], d.rows.map((row, i) => {
@@ -284,6 +286,7 @@ function script(src) {
 function plotly() {
   const { plotly: src, plotlyZh: words } = document.body.dataset;
   loading ??= script(src).then(async () => {
+    await rest(); // reading the library takes long enough by itself
     if (!lang.startsWith("zh")) return;
     globalThis.module = { exports: {} }; // the locale file is written for a module loader
     await script(words);
@@ -306,7 +309,14 @@ function ask(el, again = false) {
   if (again) el.dataset.drawn = "";
   if (!near.has(el) || waiting.has(el)) return;
   const wait = Math.max(0, (drawnAt.get(el) || 0) + (again ? 120 : 1000) - Date.now());
-  waiting.set(el, setTimeout(() => { waiting.delete(el); requestAnimationFrame(() => draw(el)); }, wait));
+  waiting.set(el, setTimeout(() => { waiting.delete(el); requestAnimationFrame(() => inTurn(el)); }, wait));
+}
+
+const rest = () => new Promise(done => setTimeout(done));
+let turn = Promise.resolve();
+/** Charts are drawn one after the other, so that the page answers the reader between them. */
+function inTurn(el) {
+  turn = turn.then(() => draw(el)).catch(reportError).then(rest);
 }
 
 const zooms = new WeakMap();

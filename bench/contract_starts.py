@@ -1,0 +1,80 @@
+"""How many expected starts held: the small yard of the engine's benches on a real stack, sped up.
+
+Its stages, with the times that its people declare, come to 8 simulated devices; what runs on them is ``sleep``. The
+range that REST and ``yard why`` show first of a stage that waits is compared with its real start. Stages last a 120th
+and come within a 288th of the time, so that more of them wait than in the yard itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+
+from bench.engine.smallyard import STILL_S, arrivals
+from bench.figures import Figures, moment
+from bench.stack import Bench, fresh_stack
+from scheduler.sim.traces import Arrival
+
+SAMPLES, SEED = 200, 1
+FASTER_RUNS, FASTER_DAYS = 120, 288
+PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The range that was shown first, in seconds since the epoch."""
+
+    low: float
+    high: float
+
+
+def measure(samples: int = SAMPLES) -> Figures:
+    """Return ``expected_in_range_pct`` over so many stages that waited, were told a range, and have started."""
+    with fresh_stack("1xdgx-h100") as bench:
+        told, waited = _lived(bench, samples)
+        started = {number: moment(bench.client.jobs.get(number)["started_at"]) for number in told}
+    held = [one.low - STILL_S <= started[number] <= one.high + STILL_S for number, one in told.items()]
+    width_s = statistics.median(one.high - one.low for one in told.values())
+    return Figures(
+        {"expected_in_range_pct": 100 * statistics.fmean(held), "expected_samples": len(held)},
+        [f"{waited} stages were seen waiting, {len(told)} of them with a range; its median width was {width_s:.0f} s"],
+    )
+
+
+def _lived(bench: Bench, samples: int) -> tuple[dict[int, Told], int]:
+    """Submit the yard's stages when they are due; return the ranges of those that have started, and how many waited."""
+    due = arrivals(SEED)
+    waiting: set[int] = set()
+    seen: set[int] = set()
+    told: dict[int, Told] = {}
+    began = time.monotonic()
+    while due or waiting:
+        now = (time.monotonic() - began) * FASTER_DAYS
+        while due and due[0].submit_s <= now:
+            bench.client.jobs.submit(_spec(due.pop(0)))
+        waiting = {job.number for job in bench.client.jobs.list(state="PENDING")}
+        seen |= waiting
+        for number in waiting - told.keys():
+            stages = bench.client.jobs.why(number)["stages"]  # none where it has started meanwhile
+            if stages and (shown := stages[0]["expected_start"]):
+                told[number] = Told(moment(shown["low_at"]), moment(shown["high_at"]))
+        if len(told.keys() - waiting) >= samples:
+            break
+        time.sleep(PAUSE_S)
+    return {number: one for number, one in told.items() if number not in waiting}, len(seen)
+
+
+def _spec(one: Arrival) -> dict[str, object]:
+    spec: dict[str, object] = {
+        "name": f"{one.user}-{one.name}",
+        "pool": "simulated",
+        "command": ["sleep", f"{one.duration_s / FASTER_RUNS:.2f}"],
+        "devices": {"kind": "gpu", "count": one.gpus},
+        "cpus": 0.1,
+        "memory": "64MiB",
+        "time_limit": "1h",
+    }
+    if one.expected_s:
+        spec["expected"] = max(0.1, round(one.expected_s / FASTER_RUNS, 1))
+    return spec
