@@ -5,11 +5,11 @@ import { num, span, t } from "./text.js";
 const BULK = "/api/v1/jobs/bulk", DRAIN = "/api/v1/nodes/drain";
 const hours = device_s => num(Math.round(device_s / 360) / 10);
 
+const facts = stops => ({ jobs: stops.jobs, owners: stops.owners.slice(0, 6).join(", ") || "–", hours: hours(stops.lost_device_s) });
+
 /** Whose jobs stop and what is lost, in a sentence; empty where nothing runs. */
 export function sentence(stops) {
-  if (!stops?.jobs) return "";
-  const told = { jobs: stops.jobs, owners: stops.owners.slice(0, 6).join(", ") || "–", hours: hours(stops.lost_device_s) };
-  return t("Running jobs that stop: {jobs}, of {owners}. Device-hours since their last checkpoints: {hours}.", told);
+  return stops?.jobs ? t("Running jobs that stop: {jobs}, of {owners}. Device-hours since their last checkpoints: {hours}.", facts(stops)) : "";
 }
 
 // ---- cancelling: data-stops has what would be asked of many jobs at once ----
@@ -50,7 +50,7 @@ async function look() {
   try {
     shown = await call(`${DRAIN}?dry_run=true`, { json: asked() });
     form.querySelector("[data-nodes]").textContent = shown.nodes.join(", ");
-    form.querySelector("[data-affects]").textContent = sentence(shown.affects) || t("Nothing runs there.");
+    form.querySelector("[data-affects]").textContent = shown.affects.jobs ? t("Jobs that run there: {jobs}, of {owners}. Device-hours since their last checkpoints: {hours}.", facts(shown.affects)) : t("Nothing runs there.");
     const rows = shown.affects.stages.slice(0, 12).map(one => {
       const lost = one.saved_at ? t("{hours} device-hours since its last checkpoint", { hours: hours(one.lost_device_s) }) : t("{hours} device-hours, and no checkpoint", { hours: hours(one.lost_device_s) });
       return Object.assign(document.createElement("li"), { textContent: `#${one.job} ${one.stage} · ${one.user} · ${lost}` });
