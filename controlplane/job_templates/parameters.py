@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
@@ -53,7 +54,7 @@ def check(parameters: Sequence[Any]) -> list[FieldError]:
         ):
             part.refuse("choices", _("choices must be a list of 1 to 50 texts"), "not_a_list")
         elif not faults and part.has("default"):
-            part.read("default", lambda value, each=each: _value(each, value), None)
+            part.read("default", partial(_value, each), None)
     return faults
 
 
@@ -90,7 +91,7 @@ def filled(
         if not part.has(name) and parameter.get("default") is None:
             part.refuse(name, _("{name} is missing: this template has no default for it").format(name=name), "missing")
         default = parameter.get("default")
-        values[name] = part.read(name, lambda value, parameter=parameter: _value(parameter, value), default)
+        values[name] = part.read(name, partial(_value, parameter), default)
     return (_put(job, values) if not faults else {}), faults
 
 
