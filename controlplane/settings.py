@@ -182,6 +182,7 @@ INSTALLED_APPS = [
     "controlplane.observability",
     "controlplane.usage",
     "controlplane.schedules",
+    "controlplane.job_templates",
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",

@@ -50,6 +50,7 @@ class Client:
         self.maintenance = Maintenance(self.wire)
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
+        self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
@@ -715,6 +716,34 @@ class Schedules:
     def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class Templates:
+    """Job files with parameters: of projects, of everybody, and those that are shipped."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Return the templates that you may see; with ``project`` those that are offered in it."""
+        return list(self._wire.get("/templates", {"project": project} if project else None)["results"])
+
+    def get(self, name: str, *, project: str | None = None) -> dict[str, Any]:
+        """Return a template: that of the project, else everybody's."""
+        return dict(self._wire.get(f"/templates/{name}", {"project": project} if project else None))
+
+    def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> dict[str, Any]:
+        """Make or replace a template of ``title``, ``description``, ``parameters`` and ``job``."""
+        params = {"project": project} if project else None
+        return dict(self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params).json())
+
+    def fill(self, name: str, values: Mapping[str, Any], *, project: str = "") -> dict[str, Any]:
+        """Return the job file of a template with these values, to be submitted or previewed."""
+        return dict(self._wire.post(f"/templates/{name}/fill", {"set": dict(values), "project": project})["job"])
+
+    def delete(self, name: str, *, project: str | None = None) -> None:
+        """Delete a template that somebody made; jobs that were submitted from it stay."""
+        self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
 
 
 class Consolidation:

@@ -71,6 +71,7 @@ class Permit(StrEnum):
     CHANGE_RETENTION = "retention.change_override"
     DELETE_SECRETS = "access.delete_secret"
     CHANGE_WEBHOOKS = "notifications.change_webhook"
+    CHANGE_TEMPLATES = "job_templates.change_jobtemplate"
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"
     CANCEL_SIMULATIONS = "simulations.change_simulation"

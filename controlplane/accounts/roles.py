@@ -38,6 +38,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "retention.view_removal",
             "access.delete_secret",
             "notifications.change_webhook",
+            "job_templates.change_jobtemplate",
             "observability.view_tally",
             *_of("usage", "view", "ledgerentry", "price"),
         ]

@@ -24,6 +24,7 @@ from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.members import MemberRefused
 from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
+from controlplane.job_templates.service import TemplateRefused
 from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.section import FieldError
@@ -171,7 +172,7 @@ def refusal(error: Exception) -> RequestRefused:
         case SecretRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             return RequestRefused(error.status, error.code, str(error), errors=fields)
-        case ScheduleRefused():
+        case ScheduleRefused() | TemplateRefused():
             return RequestRefused(error.status, error.code, str(error), errors=error.errors)
         case KeyUnavailable():
             return RequestRefused(503, "secrets_unavailable", str(error), retry_s=30)

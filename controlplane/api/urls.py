@@ -41,6 +41,7 @@ from controlplane.api import (
     service_accounts,
     simulations,
     survivors,
+    templates,
     timeline,
     tokens,
     topology,
@@ -106,6 +107,7 @@ router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
+router.register("templates", templates.TemplateViewSet, "templates")
 router.register("timeline", timeline.TimelineViewSet, "timeline")
 router.register("tokens", tokens.TokenViewSet, "tokens")
 router.register("tokens/current", device_codes.OwnTokenViewSet, "token")

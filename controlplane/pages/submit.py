@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -55,7 +56,13 @@ def job_file(content: bytes) -> dict[str, Any]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    spec, source, secrets = _start(request)
+    return form(request, *_start(request))
+
+
+def form(
+    request: HttpRequest, spec: dict[str, Any], source: int | None = None, secrets: Sequence[str] = ()
+) -> HttpResponse:
+    """The page with this job file in the form; nothing is submitted yet."""
     tiles = overview.now(reader(request)).tiles
     models = sorted({(tile.kind, tile.model) for tile in tiles if tile.kind != "cpu" and tile.model})
     known = {"spec": spec, "source": source, "inherited": STAGE_DEFAULTS}

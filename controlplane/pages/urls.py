@@ -40,6 +40,7 @@ from controlplane.pages import (
     sign_in,
     simulations,
     submit,
+    templates,
     timeline,
     usage,
     user,
@@ -83,6 +84,8 @@ urlpatterns = [
         path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
         for verb in ("pause", "resume", "run", "delete")
     ),
+    path("templates", templates.show, name="templates"),
+    path("templates/<slug:name>", templates.one, name="template"),
     path("secrets", secrets.show, name="secrets"),
     path("secrets/set", secrets.put, name="secrets-set"),
     path("secrets/delete", secrets.delete, name="secrets-delete"),

@@ -54,6 +54,7 @@ class AsyncClient:
         self.maintenance = AsyncMaintenance(self.wire)
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
+        self.templates = AsyncTemplates(self.wire)
         self.secrets = AsyncSecrets(self.wire)
         self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
@@ -708,6 +709,36 @@ class AsyncSchedules:
     async def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         await self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class AsyncTemplates:
+    """Job files with parameters: of projects, of everybody, and those that are shipped."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Return the templates that you may see; with ``project`` those that are offered in it."""
+        return list((await self._wire.get("/templates", {"project": project} if project else None))["results"])
+
+    async def get(self, name: str, *, project: str | None = None) -> dict[str, Any]:
+        """Return a template: that of the project, else everybody's."""
+        return dict(await self._wire.get(f"/templates/{name}", {"project": project} if project else None))
+
+    async def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> dict[str, Any]:
+        """Make or replace a template of ``title``, ``description``, ``parameters`` and ``job``."""
+        params = {"project": project} if project else None
+        return dict((await self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params)).json())
+
+    async def fill(self, name: str, values: Mapping[str, Any], *, project: str = "") -> dict[str, Any]:
+        """Return the job file of a template with these values, to be submitted or previewed."""
+        return dict(
+            (await self._wire.post(f"/templates/{name}/fill", {"set": dict(values), "project": project}))["job"]
+        )
+
+    async def delete(self, name: str, *, project: str | None = None) -> None:
+        """Delete a template that somebody made; jobs that were submitted from it stay."""
+        await self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
 
 
 class AsyncConsolidation:

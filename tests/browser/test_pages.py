@@ -24,7 +24,8 @@ PAGES = (
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
-    "/schedules/1", "/service-accounts", "/service-accounts/ci@vision",
+    "/schedules/1",
+    "/templates", "/templates/torchrun", "/service-accounts", "/service-accounts/ci@vision",
 )  # fmt: skip
 
 

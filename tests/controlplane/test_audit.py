@@ -167,6 +167,18 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: town.lead.client.delete("/api/v1/projects/default/webhooks/chat"),
             "webhook.delete",
         ),
+        ("PUT", "templates/{template}"): (
+            lambda: town.lead.client.put(
+                "/api/v1/templates/ours?project=default",
+                '{"title": "Ours", "job": {"run": "true"}}',
+                content_type="application/json",
+            ),
+            "template.set",
+        ),
+        ("DELETE", "templates/{template}"): (
+            lambda: town.lead.client.delete("/api/v1/templates/ours?project=default"),
+            "template.delete",
+        ),
         ("POST", "device-codes/token"): (collect, "token.make"),
         ("DELETE", "tokens/current"): (
             lambda: Person(User.objects.get(username="owner")).client.delete("/api/v1/tokens/current"),
@@ -351,8 +363,10 @@ class _Thought:
 
 def test_every_route_that_changes_something_writes_an_entry(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     found = deeds(town, monkeypatch)
-    # A program that asks for a code has no user yet: the code's answer and the token are entries.
-    assert {route for route in routes() if route[0] != "GET"} == {*found, ("POST", "device-codes")}
+    # A program that asks for a code has no user yet: the code's answer and the token are entries. Filling a template
+    # only answers.
+    silent = {("POST", "device-codes"), ("POST", "templates/{template}/fill")}
+    assert {route for route in routes() if route[0] != "GET"} == {*found, *silent}
     for route, (deed, action) in found.items():
         before = last().pk
         answer = deed()
