@@ -140,6 +140,11 @@ class Client:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
+    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+        """Return each time at which nodes are out of service or reserved, between two times with a zone."""
+        params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
+        return dict(self.wire.get("/calendar", params))
+
     def hardware(self) -> Rows:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
         return list(self.wire.get("/hardware")["results"])

@@ -15,7 +15,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument("--from", dest="begins", metavar="TIME", type=moment, help="when it begins (now if not told)")
     begins.add_argument("--in", dest="wait_s", metavar="SPAN", type=spans.seconds, help="it begins so long from now")
-    parser.add_argument("--for", dest="lasts_s", metavar="SPAN", type=spans.seconds, help="how long it lasts, each time")
+    parser.add_argument(
+        "--for", dest="lasts_s", metavar="SPAN", type=spans.seconds, help="how long it lasts, each time"
+    )
     parser.add_argument("--cron", metavar="LINE", help='again at the times of this line, such as "0 3 * * 1"')
     parser.add_argument("--zone", metavar="ZONE", help="the time zone of --cron, such as Europe/Berlin (UTC)")
     parser.add_argument("--until", metavar="TIME", type=moment, help="no time of --cron after this one counts")

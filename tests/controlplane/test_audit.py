@@ -91,7 +91,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         return MaintenanceWindow.objects.latest("id").pk
 
     array = owner.post("/jobs", {"run": "x", "array": {"indexes": "0-2"}}).json()["number"]
-    starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
+    starts, ends, more = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2, 3))
     tar = gzip.compress(b"x" * 100)
     small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
     monkeypatch.setattr("controlplane.simulations.service.ask_to_run", lambda pk: None)
@@ -246,6 +246,17 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "maintenance-windows/{number}/cancel"): (
             lambda: staff.post(f"/maintenance-windows/{window()}/cancel"),
             "maintenance.cancel",
+        ),
+        ("POST", "reservations"): (
+            lambda: staff.post(
+                "/reservations",
+                {"name": "demo", "project": "default", "nodes": ["n1"], "starts_at": ends, "ends_at": more, **WHY},
+            ),
+            "reservation.plan",
+        ),
+        ("POST", "reservations/{name}/cancel"): (
+            lambda: staff.post("/reservations/demo/cancel"),
+            "reservation.cancel",
         ),
         ("POST", "profiles"): (
             lambda: staff.post("/profiles", {"name": "mine", "copy_of": "fifo"}),
