@@ -25,7 +25,7 @@ from controlplane.accounts import audit, device_codes, roles, service
 from controlplane.accounts.admin import Audited
 from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
 from controlplane.fleet import fuse
-from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node
+from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
 from controlplane.jobs.models import Attempt, Job
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
@@ -533,6 +533,12 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             form |= {"ends_at_0": "2030-01-02"}
             made = add("maintenance.plan", **form, starts_at_1="00:00:00", ends_at_1="00:00:00")
             return [made, do(MaintenanceWindow.objects.get(), "call_off", "maintenance.cancel")]
+        case "Reservation":
+            now = timezone.now()
+            row = Reservation.objects.create(
+                name="demo", project=town.project, starts_at=now, ends_at=now + timedelta(hours=1), reason="the demo"
+            )
+            return [do(row, "call_off", "reservation.cancel")]
         case "JoinToken":
             made = add("jointoken.make", pool=town.pool.pk, uses_left=1, hours=1)
             return [made, delete(JoinToken.objects.latest("created_at"), "jointoken.delete")]
