@@ -141,6 +141,7 @@ def spans(since: datetime, until: datetime, pool: str = "") -> Calendar:
 
 
 def _times(row: CalendarEntry, since: datetime, until: datetime) -> Iterable[CalendarSpan]:
+    of: dict[str, object]
     if isinstance(row, Row):
         of = {"kind": "reservation", "id": None, "name": row.name, "project": row.project.name, "pool": None}
         nodes = [node.name for node in row.nodes.all()]
