@@ -48,6 +48,7 @@ class Client:
         self.jobs = Jobs(self.wire)
         self.nodes = Nodes(self.wire)
         self.maintenance = Maintenance(self.wire)
+        self.reservations = Reservations(self.wire)
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
         self.templates = Templates(self.wire)
@@ -139,6 +140,11 @@ class Client:
     def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
+
+    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+        """Return each time at which nodes are out of service or reserved, between two times with a zone."""
+        params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
+        return dict(self.wire.get("/calendar", params))
 
     def hardware(self) -> Rows:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
@@ -668,10 +674,13 @@ class Maintenance:
         node: str = "",
         pool: str = "",
         dry_run: bool = False,
+        cron: str = "",
+        time_zone: str = "UTC",
+        lasts_s: int | None = None,
     ) -> dict[str, Any]:
         """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
-        have a zone."""
-        window = {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason}
+        have a zone. With ``cron`` and ``lasts_s`` one begins at each time of the line in between."""
+        window = _entry(starts_at, ends_at, reason, cron, time_zone, lasts_s)
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
         return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
@@ -679,6 +688,63 @@ class Maintenance:
     def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class Reservations:
+    """The reservations of a control plane, by name."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the reservations that have not ended; all of them with ``everything``."""
+        return pages(self._wire, "/reservations", {"limit": 500, "all": "true" if everything else None})
+
+    def get(self, name: str) -> dict[str, Any]:
+        return dict(self._wire.get("/reservations/" + quote(name, safe="")))
+
+    def plan(
+        self,
+        name: str,
+        project: str,
+        *,
+        starts_at: datetime,
+        ends_at: datetime,
+        reason: str,
+        nodes: Sequence[str] = (),
+        pool: str = "",
+        device: str = "",
+        count: int | None = None,
+        users: Sequence[str] = (),
+        cron: str = "",
+        time_zone: str = "UTC",
+        lasts_s: int | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Reserve ``nodes``, or as many whole nodes of a ``pool`` as have ``count`` devices of a kind or model, for the
+        jobs of a project, or of some of its ``users``, that name the reservation. For operators."""
+        body = {
+            **_entry(starts_at, ends_at, reason, cron, time_zone, lasts_s),
+            "name": name,
+            "project": project,
+            "nodes": [*nodes],
+            "users": [*users],
+        }
+        named = {"pool": pool, "device": device, "count": count}
+        body |= {key: value for key, value in named.items() if value}
+        return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
+
+    def cancel(self, name: str) -> dict[str, Any]:
+        """Cancel a reservation, also one that has begun; what runs in it goes on."""
+        return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+def _entry(
+    starts_at: datetime, ends_at: datetime, reason: str, cron: str, time_zone: str, lasts_s: int | None
+) -> dict[str, Any]:
+    """Return an entry of the calendar as a body."""
+    recurs = {"cron": cron, "time_zone": time_zone, "lasts_s": lasts_s} if cron else {}
+    return {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason, **recurs}
 
 
 class Schedules:

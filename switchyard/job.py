@@ -89,6 +89,7 @@ class Job(Demand):
     workdir: str | None = None
     bundle: str | None = None
     hold: bool | None = None
+    reservation: str | None = None
     kind: str | None = None
     stages: Sequence[Stage | Mapping[str, Any]] | None = None
 

@@ -42,6 +42,8 @@ class Permit(StrEnum):
     RELEASE_FUSE = "fleet.release_fuse"
     PLAN_MAINTENANCE = "fleet.add_maintenancewindow"
     CANCEL_MAINTENANCE = "fleet.change_maintenancewindow"
+    PLAN_RESERVATIONS = "fleet.add_reservation"
+    CANCEL_RESERVATIONS = "fleet.change_reservation"
     SEE_POOLS = "pools.view_pool"
     ADD_POOLS = "pools.add_pool"
     CHANGE_POOLS = "pools.change_pool"

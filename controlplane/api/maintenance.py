@@ -18,7 +18,7 @@ from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import maintenance
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import MaintenanceWindow, Node
 from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 from controlplane.queries import maintenance as windows
@@ -30,12 +30,30 @@ class MaintenanceWindowSerializer(ReadModelSerializer):
         read = windows.shown
 
 
-class WindowAskedSerializer(StrictSerializer):
-    """A window for one node, or for all nodes of one pool. Times have a zone."""
+class CalendarEntrySerializer(StrictSerializer):
+    """A time in the calendar, or one that recurs: with ``cron`` and ``lasts_s``, one begins at each time of the line
+    between ``starts_at`` and ``ends_at``. Times have a zone."""
 
     starts_at = MomentField()
     ends_at = MomentField()
+    cron = serializers.CharField(
+        default="",
+        allow_blank=True,
+        max_length=100,
+        help_text="Minute, hour, day of the month, month, day of the week, such as 0 3 * * 1.",
+    )
+    time_zone = serializers.CharField(
+        default="UTC", max_length=63, help_text="Of the cron line, such as Europe/Berlin."
+    )
+    lasts_s = serializers.IntegerField(
+        default=None, allow_null=True, min_value=60, max_value=30 * 86_400, help_text="How long each time lasts."
+    )
     reason = serializers.CharField(allow_blank=True)
+
+
+class WindowAskedSerializer(CalendarEntrySerializer):
+    """A window for one node, or for all nodes of one pool."""
+
     node = serializers.CharField(default="", allow_blank=True)
     pool = serializers.CharField(default="", allow_blank=True)
 
@@ -72,7 +90,7 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(WindowAskedSerializer)
         body["node"] = _named(Node, "node", body["node"], _("there is no node {name}"))
         body["pool"] = _named(Pool, "pool", body["pool"], _("there is no pool {name}"))
-        if fault := maintenance.fault(body["node"], body["pool"], body["starts_at"], body["ends_at"], body["reason"]):
+        if fault := maintenance.fault(MaintenanceWindow(**body)):
             raise _refusal(*fault)
         row = maintenance.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
         return Response(windows.detail(row, self.user), status=200 if only_tried else 201)

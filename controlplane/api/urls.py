@@ -35,6 +35,7 @@ from controlplane.api import (
     projects,
     queue,
     quotas,
+    reservations,
     retention,
     schedules,
     schemas,
@@ -83,6 +84,7 @@ router.register("attempts", attempts.AttemptViewSet, "attempts")
 router.register("audit", audit.AuditViewSet, "audit")
 router.register("budgets", budgets.BudgetViewSet, "budgets")
 router.register("bundles", bundles.BundleViewSet, "bundles")
+router.register("calendar", reservations.CalendarViewSet, "calendar")
 router.register("consolidation", consolidation.ConsolidationViewSet, "consolidation")
 router.register("decisions", decisions.DecisionViewSet, "decisions")
 router.register("device-codes", device_codes.DeviceCodeViewSet, "device-codes")
@@ -102,6 +104,7 @@ router.register("profiles", profiles.ProfileViewSet, "profiles")
 router.register("projects", projects.ProjectViewSet, "projects")
 router.register("queue", queue.QueueViewSet, "queue")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
+router.register("reservations", reservations.ReservationViewSet, "reservations")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")

@@ -16,8 +16,8 @@ from controlplane.accounts.admin import Audited, asker
 from controlplane.accounts.permissions import Permit, may
 from controlplane.accounts.service import digest
 from controlplane.clauses import clause, told
-from controlplane.fleet import maintenance, service
-from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
+from controlplane.fleet import maintenance, reservations, service
+from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node, Reservation
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import NodeState
 
@@ -165,13 +165,13 @@ class MaintenanceForm(forms.ModelForm):
 
     class Meta:
         model = MaintenanceWindow
-        fields = ["node", "pool", "starts_at", "ends_at", "reason"]
+        fields = ["node", "pool", "starts_at", "ends_at", "cron", "time_zone", "lasts_s", "reason"]
 
     def clean(self) -> dict[str, Any]:
         """Refuses an invalid window, at the invalid field."""
         chosen = super().clean() or {}
         if not self.errors:
-            fault = maintenance.fault(**{name: chosen.get(name) for name in self.Meta.fields})  # type: ignore[arg-type]
+            fault = maintenance.fault(MaintenanceWindow(**{name: chosen.get(name) for name in self.Meta.fields}))
             if fault is not None:
                 self.add_error(*fault)
         return chosen
@@ -211,6 +211,39 @@ class MaintenanceAdmin(Audited):
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 self.log_change(request, window, "cancelled")
+
+
+@admin.register(Reservation)
+class ReservationAdmin(Audited):
+    """Reservations: shown and cancelled here, planned by ``yard reserve`` and over REST."""
+
+    saves_by_service = True
+
+    list_display = ["name", "project", "starts_at", "ends_at", "cron", "reason", "made_by", "cancelled_by"]
+    list_filter = ["project"]
+    list_select_related = ["project"]
+    search_fields = ["name", "reason"]
+    actions = ["call_off"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Reservation | None = None) -> bool:
+        return obj is None and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Reservation | None = None) -> bool:
+        return False
+
+    @admin.action(description=_("Cancel: what was planned, and what has begun"), permissions=["change"])
+    def call_off(self, request: HttpRequest, chosen: QuerySet[Reservation]) -> None:
+        """Cancels the chosen reservations."""
+        for reservation in chosen:
+            try:
+                reservations.cancel(reservation, request.user.get_username())
+            except service.NodeRefused as error:
+                self.message_user(request, str(error), messages.ERROR)
+            else:
+                self.log_change(request, reservation, "cancelled")
 
 
 class JoinTokenForm(forms.ModelForm):

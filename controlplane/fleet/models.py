@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.accounts.models import slug
+from controlplane.accounts.models import Project, User, slug
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Mode
@@ -240,21 +240,34 @@ class Host(models.Model):
     batch_seq = models.BigIntegerField(default=0, editable=False)
 
 
-class MaintenanceWindow(models.Model):
-    """A period in which a node, or all nodes of a pool, are out of service. Nothing that would run into it starts.
+class CalendarEntry(models.Model):
+    """A time in which nodes are kept: for nobody in a maintenance, for who holds it in a reservation.
 
-    Windows are cancelled, never deleted, so that the history stays visible.
+    Without ``cron`` it is one time, from ``starts_at`` until ``ends_at``. With it, one begins at each time of the line
+    in ``time_zone`` between the two, and lasts ``lasts_s``; see :mod:`controlplane.fleet.calendar`. Entries are
+    cancelled, never deleted, so that the history stays visible.
     """
 
-    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
-    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
+    cron = models.CharField(max_length=100, blank=True, default="", db_default="")
+    time_zone = models.CharField(max_length=63, blank=True, default="UTC", db_default="UTC")
+    lasts_s = models.PositiveIntegerField(null=True, blank=True)
     reason = models.CharField(max_length=300)
     made_by = models.CharField(max_length=150, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     cancelled_by = models.CharField(max_length=150, blank=True, editable=False)
     cancelled_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class MaintenanceWindow(CalendarEntry):
+    """A period in which a node, or all nodes of a pool, are out of service. Nothing that would run into it starts."""
+
+    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
 
     class Meta:
         ordering = ["starts_at", "id"]
@@ -273,6 +286,25 @@ class MaintenanceWindow(models.Model):
     def of(self) -> str:
         """What the window is for, as text."""
         return f"node {self.node.name}" if self.node else f"pool {self.pool.name if self.pool else '?'}"
+
+
+class Reservation(CalendarEntry):
+    """A period in which whole nodes are for jobs of one project that name the reservation, or of some of its users."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[slug])
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reservations", db_constraint=False)
+    users = models.ManyToManyField(User, related_name="+", blank=True, db_constraint=False)
+    nodes = models.ManyToManyField(Node, related_name="reservations", db_constraint=False)
+
+    class Meta:
+        ordering = ["starts_at", "id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="reservation_ends_after_it_starts")
+        ]
+        indexes = [models.Index(fields=["ends_at"], name="reservation_ahead", condition=Q(cancelled_at=None))]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Heartbeat(models.Model):

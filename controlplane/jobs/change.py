@@ -20,6 +20,7 @@ from controlplane import changes
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User
 from controlplane.clauses import Told, clause, joined, told
+from controlplane.fleet import reservations
 from controlplane.jobs import demand, masked, possible, service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Stage
@@ -35,7 +36,7 @@ SIZE: Final = ("devices", "nodes", "cpus", "memory", "topology", "avoid")
 # Where a job is charged and runs; a job that has run has left checkpoints and usage there.
 PLACE: Final = ("project", "pool")
 OF_STAGE: Final = (*TIMES, *SIZE)
-KEYS: Final = (*ANYTIME, "hold", *PLACE, *OF_STAGE, "stages")
+KEYS: Final = (*ANYTIME, "hold", *PLACE, "reservation", *OF_STAGE, "stages")
 
 # What of a stored request follows from which key.
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,6 +44,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "expected": ("expected_s",),
     "deadline": ("deadline_at", "deadline_s"),
     "begin": (),
+    "reservation": ("reservation",),
     "priority": ("preemptible",),
     "pool": ("time_limit_s", "on_node_lost"),
     "nodes": ("nodes", "least_nodes"),
@@ -164,6 +166,9 @@ def _merge(into: dict[str, Any], key: str, value: object) -> None:
 def _resolvable(spec: Mapping[str, Any], job: Job, asked: Section, sizes: Sequence[str]) -> dict[str, Any]:
     """Return the keys of a job file that a change resolves again; those of ``sizes`` only if some of them changes."""
     kept = {key: spec[key] for key in (*ANYTIME, *PLACE, *_RESOLVED, *sizes) if spec.get(key) is not None}
+    # A reservation may be over by now, which is no fault of another change; in another place it must be one there.
+    if spec.get("reservation") and asked.values.keys() & {"reservation", *PLACE}:
+        kept["reservation"] = spec["reservation"]
     if "priority" not in asked.values:
         kept.pop("priority", None)  # may be one that this user could not choose; it stays
     kept |= {"project": spec.get("project") or job.project.name, "run": "true"}
@@ -203,6 +208,9 @@ def _check_place(job: Job, stages: list[Stage], resolved: jobfile.Resolved) -> N
     if job.state not in WAITING or any(stage.attempt_count for stage in stages):
         said = _("the {key} of a job can change until it has started; job {number} has")
         raise Unchangeable(step(moved[0]), said.format(key=moved[0], number=job.number))
+    name = next((new.request["reservation"] for new in resolved.stages if "reservation" in new.request), "")
+    if name and (refused := reservations.refusal_for(job.user)(name, resolved.project, resolved.pool)):
+        raise jobfile.InvalidSpec([FieldError(step(moved[0]), refused, "unknown_reservation")])
     if "project" in moved:
         _check_owner(job, resolved.project)
         held = set(resolved.project.secrets.values_list("name", flat=True))
@@ -240,7 +248,7 @@ def _change_stage(stage: Stage, new: jobfile.ResolvedStage, touched: Mapping[str
     if state in FINAL and not any(touched.values()):
         return False
     at = f"/stages{step(stage.name)}"
-    if late := next((key for key in OF_STAGE if key in touched and state not in WAITING), ""):
+    if late := next((key for key in (*OF_STAGE, "reservation") if key in touched and state not in WAITING), ""):
         said = _("stage {stage} is {state}; its {key} can change only while it waits")
         raise Unchangeable(at + step(late), said.format(stage=stage.name, state=state, key=late))
     if late := next((key for key in SIZE if key in touched and stage.attempt_count), ""):
@@ -331,6 +339,7 @@ def _told(job: Job, stages: list[Stage]) -> dict[str, Any]:
         "labels": dict(job.labels),
         "project": job.project.name,
         "pool": job.pool.name,
+        "reservation": job.spec.get("reservation"),
         "priority": job.priority if job.priority_class == "custom" else job.priority_class,
     }
     for stage in stages:

@@ -357,6 +357,7 @@ def schema(url: str = "") -> Schema:
             "workdir": {"description": "A folder on your machine that is packed and sent"},
             "bundle": _pattern(f"(?:{_SHA256})?", "The SHA-256 of a folder that was sent before, instead of workdir"),
             "hold": {"type": "boolean", "description": "Queue it on hold"},
+            "reservation": _text(63, "The reservation of its project in which it runs"),
             "stages": _list(_stage(), spec.MAX_STAGES, 1, "Its stages"),
             "array": _array(),
             "depends_on": _depends_on(),

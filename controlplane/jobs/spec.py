@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
@@ -23,6 +23,7 @@ from django.utils.translation import gettext_noop
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
+from controlplane.fleet import reservations
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
@@ -55,7 +56,7 @@ STAGE_DEFAULTS: Final = (
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
-    "array", "depends_on", "notify",
+    "array", "depends_on", "notify", "reservation",
     *STAGE_DEFAULTS,
 )  # fmt: skip
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
@@ -90,6 +91,7 @@ _SHA256 = matching(
     re.compile(r"[0-9a-f]{64}"), gettext_noop("the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
 )
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_RESERVATION = matching(re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"), gettext_noop("the name of a reservation"))
 
 
 class InvalidSpec(ValueError):
@@ -122,6 +124,8 @@ class SubmitRules:
     webhooks: notify.Webhooks = lambda project: ()
     no_mail: Callable[[], str] = lambda: ""
     may_use: Callable[[Pool, Project], bool] = lambda pool, project: True
+    # Why a job in a project and pool may not use a reservation; empty if it may.
+    reservation: Callable[[str, Project, Pool], str] = lambda name, project, pool: ""
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
 
@@ -215,6 +219,7 @@ def rules_for(user: User) -> SubmitRules:
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
         webhooks=cache(lambda project: frozenset(project.webhooks.values_list("name", flat=True))),
         no_mail=cache(lambda: _no_mail(user)),
+        reservation=reservations.refusal_for(user),
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
 
@@ -287,7 +292,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
-    stages = _stages(job, rules, project, pool, preemptible)
+    stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
     labels = _labels(job)
@@ -394,6 +399,18 @@ def _pool(job: Section, rules: SubmitRules, project: Project | None) -> Pool | N
         job.refuse("pool", detail, "pool_refused")
         return None
     return pool
+
+
+def _reserved(
+    job: Section, rules: SubmitRules, project: Project | None, pool: Pool | None, stages: list[ResolvedStage]
+) -> list[ResolvedStage]:
+    """Return the stages with the reservation that the job names, if it does."""
+    name = job.read("reservation", _RESERVATION, "")
+    if not name or project is None or pool is None:
+        return stages
+    if refused := rules.reservation(name, project, pool):
+        job.refuse("reservation", refused, "unknown_reservation")
+    return [replace(stage, request={**stage.request, "reservation": name}) for stage in stages]
 
 
 def _priority(job: Section, rules: SubmitRules, project: Project | None) -> tuple[str, int, bool]:

@@ -22,7 +22,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.clauses import in_words
-from controlplane.fleet import alarms, maintenance
+from controlplane.fleet import alarms, calendar, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import models as rows
 from controlplane.jobs.held_idle import IDLE_FOR
@@ -264,7 +264,8 @@ def _of_windows() -> _Signs:
     """Signs of current and upcoming maintenance windows."""
     now = timezone.now()
     windows = maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)
-    signs = list(_window_signs(windows[:MOST_WINDOWS], now))
+    soon = [one for one in windows[: 10 * MOST_WINDOWS] if calendar.next_time(one, now)[0] < now + WINDOWS_AHEAD]
+    signs = list(_window_signs(soon[:MOST_WINDOWS], now))
     return _Signs(signs, windows.count() - len(signs) if len(signs) == MOST_WINDOWS else 0)
 
 
@@ -282,17 +283,18 @@ def _of_budgets(user: User) -> Iterable[Sign]:
 def _window_signs(windows: Iterable[fleet.MaintenanceWindow], now: datetime) -> Iterable[Sign]:
     for window in windows:
         node, pool = window.node, window.pool
+        starts_at, ends_at = calendar.next_time(window, now)
         what = gettext("Node {name}") if node else gettext("Pool {name}")
         name = node.name if node else pool.name if pool else ""
         params = {
             "what": what.format(name=name),
             "node": node.name if node else None,
             "pool": pool.name if pool else None,
-            "start": window.starts_at.strftime("%m-%d %H:%M"),
-            "until": window.ends_at.strftime("%m-%d %H:%M"),
+            "start": starts_at.strftime("%m-%d %H:%M"),
+            "until": ends_at.strftime("%m-%d %H:%M"),
             "id": window.pk,
         }
-        code = "MaintenanceAhead" if window.starts_at > now else "MaintenanceNow"
+        code = "MaintenanceAhead" if starts_at > now else "MaintenanceNow"
         yield _sign(code, f"/nodes/{name}" if node else f"/nodes?pool={name}", params, window.reason)
 
 

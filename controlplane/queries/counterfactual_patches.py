@@ -9,6 +9,7 @@ from controlplane.jobs.change import works_alike
 from scheduler.core.explain.counterfactual import CounterfactualChange
 
 Patch = dict[str, Any]
+OF_JOB = frozenset({"hold", "pool", "priority", "reservation"})
 
 
 def patch_of(changes: tuple[CounterfactualChange, ...], spec: Mapping[str, Any], stage: str) -> Patch | None:
@@ -23,7 +24,11 @@ def patch_of(changes: tuple[CounterfactualChange, ...], spec: Mapping[str, Any],
         if one is None:
             return None
         for key, value in one.items():
-            if own is not None and key not in ("hold", "pool", "priority") and (key in own or value is not None):
+            if (
+                own is not None
+                and key not in ("hold", "pool", "priority", "reservation")
+                and (key in own or value is not None)
+            ):
                 patch.setdefault("stages", {}).setdefault(stage, {})[key] = value
             else:
                 patch[key] = value
@@ -38,6 +43,8 @@ def _one(change: CounterfactualChange, spec: Mapping[str, Any], own: Mapping[str
             return {"hold": False}
         case "begin":
             return {"begin": None}
+        case "reservation":
+            return {"reservation": None}
         case "limit":
             return {"time_limit": params["limit_s"]}
         case "pool":

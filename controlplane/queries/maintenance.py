@@ -14,20 +14,28 @@ from django_filters.rest_framework import BooleanFilter
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.fleet import maintenance
+from controlplane.fleet import calendar, maintenance
 from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.jobs.models import Job, Part
 
 
 class MaintenanceWindow(msgspec.Struct, frozen=True):
-    """A span in which a node, or all nodes of a pool, are out of service: nothing starts there that would run into
-    it."""
+    """A span in which a node, or all nodes of a pool, are out of service: nothing starts there that would run into it.
+
+    With ``cron`` it recurs between ``starts_at`` and ``ends_at``: one begins at each time of that line in
+    ``time_zone``, and lasts ``lasts_s``. ``next_starts_at`` and ``next_ends_at`` are of the time that is now or next.
+    """
 
     id: int
     node: str | None
     pool: str | None
     starts_at: datetime
     ends_at: datetime
+    cron: str
+    time_zone: str
+    lasts_s: int | None
+    next_starts_at: datetime
+    next_ends_at: datetime
     reason: str
     made_by: str
     cancelled_at: datetime | None
@@ -82,12 +90,18 @@ def shown(rows: Iterable[Row], user: User | None = None) -> list[MaintenanceWind
 
 
 def _shown(row: Row) -> MaintenanceWindow:
+    starts_at, ends_at = calendar.next_time(row, timezone.now())
     return MaintenanceWindow(
         id=row.pk,
         node=row.node.name if row.node else None,
         pool=row.pool.name if row.pool else None,
         starts_at=row.starts_at,
         ends_at=row.ends_at,
+        cron=row.cron,
+        time_zone=row.time_zone,
+        lasts_s=row.lasts_s,
+        next_starts_at=starts_at,
+        next_ends_at=ends_at,
         reason=row.reason,
         made_by=row.made_by,
         cancelled_at=row.cancelled_at,
@@ -97,7 +111,8 @@ def _shown(row: Row) -> MaintenanceWindow:
 
 def detail(row: Row, user: User) -> MaintenanceWindowDetail:
     """This window and the stages that it affects, as far as this user may see them."""
-    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > row.starts_at]
+    starts_at, _ends_at = calendar.next_time(row, timezone.now())
+    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > starts_at]
     numbers = {job for job, _one in affected}
     visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
     return MaintenanceWindowDetail(

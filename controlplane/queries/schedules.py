@@ -12,10 +12,10 @@ import msgspec
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from controlplane import cron
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.schedules import cron
 from controlplane.schedules.models import Schedule as Row
 from controlplane.schedules.models import ScheduleRun as RunRow
 

@@ -16,13 +16,13 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 
+from controlplane import cron
 from controlplane.accounts import audit
 from controlplane.accounts.models import Project, User
 from controlplane.jobs import possible, sealed, service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Array, Job
 from controlplane.jobs.section import FieldError
-from controlplane.schedules import cron
 from controlplane.schedules.models import Schedule, ScheduleRun
 from scheduler.core.model.lifecycle import FINAL
 

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection
 
 from controlplane.clauses import Told, clause, told, verbatim
-from controlplane.fleet import alarms, maintenance, world
+from controlplane.fleet import alarms, calendar, world
 from controlplane.fleet.world import parsed
 from controlplane.pools.profiles import built, last_good, named
 from controlplane.scheduling import apply, data_locality
@@ -54,10 +54,20 @@ SELECT (SELECT coalesce(json_agg(to_jsonb(p) || jsonb_build_object('number', v.n
                    'used', b.used_hours, 'until', extract(epoch FROM b.until_at)) ORDER BY b.id), '[]')
         FROM pools_budget b JOIN access_project p ON p.id = b.project_id
         WHERE b.at_end <> 'notify' AND b.used_hours >= b.hours AND b.until_at > to_timestamp(%s)),
-       (SELECT coalesce(json_agg(json_build_array(w.id, w.node_id, p.name, extract(epoch FROM w.starts_at),
-                                                  extract(epoch FROM w.ends_at), w.reason) ORDER BY w.id), '[]')
+       (SELECT coalesce(json_agg(json_build_array(
+                   w.id::text, w.node_id, p.name, '[]'::json, extract(epoch FROM w.starts_at),
+                   extract(epoch FROM w.ends_at), w.cron, w.time_zone, w.lasts_s, w.reason, '', '')
+                   ORDER BY w.id), '[]')
         FROM fleet_maintenancewindow w LEFT JOIN pools_pool p ON p.id = w.pool_id
-        WHERE w.cancelled_at IS NULL AND w.ends_at > to_timestamp(%s))
+        WHERE w.cancelled_at IS NULL AND w.ends_at > to_timestamp(%s)),
+       (SELECT coalesce(json_agg(json_build_array(
+                   'reservation ' || r.name, NULL, NULL,
+                   (SELECT json_agg(n.node_id) FROM fleet_reservation_nodes n WHERE n.reservation_id = r.id),
+                   extract(epoch FROM r.starts_at), extract(epoch FROM r.ends_at), r.cron, r.time_zone, r.lasts_s,
+                   r.reason, r.name, p.name) ORDER BY r.id), '[]')
+        FROM fleet_reservation r JOIN access_project p ON p.id = r.project_id
+        WHERE r.cancelled_at IS NULL AND r.ends_at > to_timestamp(%s)
+              AND EXISTS (SELECT 1 FROM fleet_reservation_nodes n WHERE n.reservation_id = r.id))
 """
 
 
@@ -91,8 +101,10 @@ class LiveStore:
     def load(self, now: float) -> Snapshot:
         """Return the snapshot for one cycle: everything that it may know."""
         with connection.cursor() as cursor:
-            cursor.execute(_RULES, [now, now])
-            pools, projects, quotas, limits, budgets, windows = (parsed(column) for column in cursor.fetchone())
+            cursor.execute(_RULES, [now, now, now])
+            pools, projects, quotas, limits, budgets, windows, reservations = (
+                parsed(column) for column in cursor.fetchone()
+            )
             pinning = any(not pool["storage_path"] for pool in pools)
             changed = self._feed.read(cursor)
             stages = changed.stages if changed else None
@@ -169,7 +181,7 @@ class LiveStore:
             speeds=self.history.speeds(now),
             lateness=self.lateness.known(now),
             announced=self.starts.known(now),
-            maintenance=maintenance.as_seen(windows, self._nodes),
+            maintenance=calendar.as_seen([*windows, *reservations], self._nodes, now),
         )
 
     def news(self) -> News:

@@ -18,4 +18,4 @@ class Backfill(Admit):
     """
 
     def fits(self, stage: Stage, grants: tuple[Grant, ...], until: float, world: ReadOnlyWorld) -> bool:
-        return world.table.holds(grants, world.now, until)
+        return world.table.holds(grants, world.now, until, stage.reservation)

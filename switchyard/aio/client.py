@@ -25,6 +25,7 @@ from switchyard.client import (
     Ref,
     Rows,
     Spec,
+    _entry,
     _filters,
     _pool,
     _project,
@@ -52,6 +53,7 @@ class AsyncClient:
         self.jobs = AsyncJobs(self.wire)
         self.nodes = AsyncNodes(self.wire)
         self.maintenance = AsyncMaintenance(self.wire)
+        self.reservations = AsyncReservations(self.wire)
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
         self.templates = AsyncTemplates(self.wire)
@@ -135,6 +137,11 @@ class AsyncClient:
     def devices(self, *, kind: str | None = None, node: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
+
+    async def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+        """Return each time at which nodes are out of service or reserved, between two times with a zone."""
+        params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
+        return dict(await self.wire.get("/calendar", params))
 
     async def hardware(self) -> Rows:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
@@ -661,10 +668,13 @@ class AsyncMaintenance:
         node: str = "",
         pool: str = "",
         dry_run: bool = False,
+        cron: str = "",
+        time_zone: str = "UTC",
+        lasts_s: int | None = None,
     ) -> dict[str, Any]:
         """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
-        have a zone."""
-        window = {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason}
+        have a zone. With ``cron`` and ``lasts_s`` one begins at each time of the line in between."""
+        window = _entry(starts_at, ends_at, reason, cron, time_zone, lasts_s)
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
         return dict(await self._wire.post("/maintenance-windows", {**window, **named}, params=params))
@@ -672,6 +682,55 @@ class AsyncMaintenance:
     async def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class AsyncReservations:
+    """The reservations of a control plane, by name."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self, *, everything: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yield the reservations that have not ended; all of them with ``everything``."""
+        return pages(self._wire, "/reservations", {"limit": 500, "all": "true" if everything else None})
+
+    async def get(self, name: str) -> dict[str, Any]:
+        return dict(await self._wire.get("/reservations/" + quote(name, safe="")))
+
+    async def plan(
+        self,
+        name: str,
+        project: str,
+        *,
+        starts_at: datetime,
+        ends_at: datetime,
+        reason: str,
+        nodes: Sequence[str] = (),
+        pool: str = "",
+        device: str = "",
+        count: int | None = None,
+        users: Sequence[str] = (),
+        cron: str = "",
+        time_zone: str = "UTC",
+        lasts_s: int | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Reserve ``nodes``, or as many whole nodes of a ``pool`` as have ``count`` devices of a kind or model, for the
+        jobs of a project, or of some of its ``users``, that name the reservation. For operators."""
+        body = {
+            **_entry(starts_at, ends_at, reason, cron, time_zone, lasts_s),
+            "name": name,
+            "project": project,
+            "nodes": [*nodes],
+            "users": [*users],
+        }
+        named = {"pool": pool, "device": device, "count": count}
+        body |= {key: value for key, value in named.items() if value}
+        return dict(await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
+
+    async def cancel(self, name: str) -> dict[str, Any]:
+        """Cancel a reservation, also one that has begun; what runs in it goes on."""
+        return dict(await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
 
 
 class AsyncSchedules:

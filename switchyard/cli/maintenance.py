@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, exits, output, spans
+from switchyard.cli import clean, exits, output, recurrence
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard maintenance --node g07 --in 2d --for 4h --reason "fan swap, ticket 311"
   yard maintenance --pool train --from 2027-01-31T18:00:00Z --for 1d --reason "power" --dry-run
+  yard maintenance --pool train --cron "0 3 * * 1" --zone Europe/Berlin --for 2h --until 2027-12-31 --reason "updates"
   yard maintenance --cancel 12 && yard maintenance
 """
 
@@ -27,31 +27,18 @@ def options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--node", help="plan a window for this node")
     what.add_argument("--pool", help="plan a window for all nodes of this pool")
     what.add_argument("--cancel", metavar="ID", type=int, help="call this window off")
-    begins = parser.add_mutually_exclusive_group()
-    begins.add_argument("--from", dest="begins", metavar="TIME", type=moment, help="when it begins (now if not told)")
-    begins.add_argument("--in", dest="wait_s", metavar="SPAN", type=spans.seconds, help="it begins so long from now")
-    parser.add_argument("--for", dest="lasts_s", metavar="SPAN", type=spans.seconds, help="how long it lasts")
+    recurrence.options(parser)
     parser.add_argument("--reason", default="", help="why; others will ask, and it is shown on the node")
     parser.add_argument("--dry-run", action="store_true", help="tell what it would meet, and plan nothing")
     parser.add_argument("-a", "--all", action="store_true", help="list what has ended or was cancelled, too")
     output.options(parser)
 
 
-def moment(text: str) -> datetime:
-    """Parse a date and time; without a zone it is this computer's. Raises ``ArgumentTypeError``."""
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no date and time; write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00"
-        ) from None
-
-
 def run(args: argparse.Namespace) -> int:
     planned = args.node or args.pool
     if planned and (args.lasts_s is None or not args.reason.strip()):
         raise UsageError("a window needs --for, how long it lasts, and --reason; others will ask")
-    if not planned and (args.lasts_s is not None or args.begins or args.wait_s is not None or args.dry_run):
+    if not planned and (recurrence.is_asked(args) or args.dry_run):
         raise UsageError("say with --node or --pool what the window is for")
     with connect(args) as client:
         if args.cancel is not None:
@@ -66,10 +53,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
-    begins = args.begins or datetime.now(UTC) + timedelta(seconds=args.wait_s or 0.0)
-    ends = begins + timedelta(seconds=args.lasts_s)
+    times = recurrence.entry(args)
     return client.maintenance.plan(
-        begins, ends, args.reason, node=args.node or "", pool=args.pool or "", dry_run=args.dry_run
+        times.pop("starts_at"),
+        times.pop("ends_at"),
+        args.reason,
+        node=args.node or "",
+        pool=args.pool or "",
+        dry_run=args.dry_run,
+        **times,
     )
 
 
@@ -78,6 +70,8 @@ def _lines(found: dict[str, Any]) -> Iterable[str]:
     window = found["window"]
     planned = f"window {window['id']} is planned" if window["id"] else "nothing was planned"
     yield f"{planned}: {_of(window)} from {window['starts_at']} to {window['ends_at']}"
+    if window.get("cron"):
+        yield clean.line(f"  each time of {window['cron']} ({window['time_zone']}), for {window['lasts_s']} s")
     for one in found.get("affects") or []:
         until = f"until {one['ends_by']} at most" if one.get("ends_by") else "without a time limit"
         yield clean.line(f"  job {one['job']} {one['stage']} of {one['user']} runs on {one['node']} {until}")
@@ -94,6 +88,7 @@ COLUMNS = (
     Column("OF", _of),
     Column("STARTS", lambda w: w.get("starts_at")),
     Column("ENDS", lambda w: w.get("ends_at")),
+    Column("AGAIN", lambda w: w.get("cron") or ""),
     Column("BY", lambda w: w.get("made_by")),
     Column("CANCELLED BY", lambda w: w.get("cancelled_by"), wide=True),
     Column("REASON", lambda w: w.get("reason")),

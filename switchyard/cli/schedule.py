@@ -25,7 +25,7 @@ _SETTINGS = ("cron", "zone", "overlap", "catch_up", "starts_at", "ends_at")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    from switchyard.cli.maintenance import moment
+    from switchyard.cli.recurrence import moment
 
     parser.add_argument("verb", nargs="?", choices=VERBS, default="list", help="list is the default")
     parser.add_argument("schedule", nargs="?", default="", help="its name or number")

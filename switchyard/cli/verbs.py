@@ -50,6 +50,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",
         "maintenance": "plan when nodes do not serve",
+        "reserve": "list, plan and cancel reservations of nodes for a project",
+        "calendar": "list when nodes are out of service or reserved",
         "audit": "list who changed what, and how",
         "consolidate": "tell who could move so that a job fits",
     },

@@ -250,6 +250,7 @@ class _Conversion:
         self._each("partition", partition)
         self._each("account", account)
         self._each("qos", qos)
+        self._each("reservation", lambda text: self._set("reservation", _word(text)))
         self._each("priority", priority)
         self._each("comment", label("comment"))
         self._each("wckey", label("wckey"))

@@ -38,7 +38,8 @@ READS = [
     "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "budgets",
     "limits",
     "priority-classes", "overview", "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",
-    "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
+    "maintenance-windows", "reservations", "calendar", "fuse", "health", "audit",
+    "retention/preview", "projects/default/secrets",
     "projects/default/retention",
     "arrays", "openapi.yaml", "docs", "schemas/job.json",
 ]  # fmt: skip
@@ -47,10 +48,11 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "jobs/{number}/signal",
           "nodes/drain", "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
           "nodes/n1/resume", "devices/GPU-n1-0/cordon",
-          "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
+          "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "reservations",
+          "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
-OTHERS = {"jobs/watch",
+OTHERS = {"jobs/watch", "reservations/{id}", "reservations/{id}/cancel",
           "quotas/{id}", "budgets/{id}", "limits/{id}", "priority-classes/{id}",
           "projects/{id}/settings", "projects/{id}/members/{user}",
           "projects/{id}/webhooks", "projects/{id}/webhooks/{name}",

@@ -25,7 +25,7 @@ from controlplane.accounts import audit, device_codes, roles, service
 from controlplane.accounts.admin import Audited
 from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
 from controlplane.fleet import fuse
-from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node
+from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
 from controlplane.jobs.models import Attempt, Job
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
@@ -91,7 +91,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         return MaintenanceWindow.objects.latest("id").pk
 
     array = owner.post("/jobs", {"run": "x", "array": {"indexes": "0-2"}}).json()["number"]
-    starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
+    starts, ends, more = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2, 3))
     tar = gzip.compress(b"x" * 100)
     small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
     monkeypatch.setattr("controlplane.simulations.service.ask_to_run", lambda pk: None)
@@ -258,6 +258,17 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "maintenance-windows/{number}/cancel"): (
             lambda: staff.post(f"/maintenance-windows/{window()}/cancel"),
             "maintenance.cancel",
+        ),
+        ("POST", "reservations"): (
+            lambda: staff.post(
+                "/reservations",
+                {"name": "demo", "project": "default", "nodes": ["n1"], "starts_at": ends, "ends_at": more, **WHY},
+            ),
+            "reservation.plan",
+        ),
+        ("POST", "reservations/{name}/cancel"): (
+            lambda: staff.post("/reservations/demo/cancel"),
+            "reservation.cancel",
         ),
         ("POST", "profiles"): (
             lambda: staff.post("/profiles", {"name": "mine", "copy_of": "fifo"}),
@@ -540,6 +551,12 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             form |= {"ends_at_0": "2030-01-02"}
             made = add("maintenance.plan", **form, starts_at_1="00:00:00", ends_at_1="00:00:00")
             return [made, do(MaintenanceWindow.objects.get(), "call_off", "maintenance.cancel")]
+        case "Reservation":
+            now = timezone.now()
+            row = Reservation.objects.create(
+                name="demo", project=town.project, starts_at=now, ends_at=now + timedelta(hours=1), reason="the demo"
+            )
+            return [do(row, "call_off", "reservation.cancel")]
         case "JoinToken":
             made = add("jointoken.make", pool=town.pool.pk, uses_left=1, hours=1)
             return [made, delete(JoinToken.objects.latest("created_at"), "jointoken.delete")]

@@ -14,9 +14,9 @@ from scheduler.core.model.lifecycle import Cause, NodeState
 from scheduler.core.model.types import (
     Alternative,
     Ask,
+    CalendarEntry,
     Device,
     Estimate,
-    Maintenance,
     Node,
     Pool,
     Project,
@@ -60,7 +60,7 @@ def world(memory: int, milli: int, rate: float, windows: int, asked: int) -> Sna
         pools=(Pool(name="p", profile="hybrid"),),
         speeds={},
         maintenance=tuple(
-            Maintenance(str(i), ("n0",), 3_600.0 + i, 7_200.0 + i, "x") for i in range(windows)
+            CalendarEntry(str(i), ("n0",), 3_600.0 + i, 7_200.0 + i, "x") for i in range(windows)
         ),
     )  # fmt: skip
 

@@ -16,8 +16,8 @@ from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import (
     Alternative,
     Budget,
+    CalendarEntry,
     Limit,
-    Maintenance,
     Node,
     Pool,
     Project,
@@ -168,10 +168,26 @@ CASES = (
         "MaintenanceWindow",
         lambda: world(
             stage(1, p50=7200, time_limit_s=2 * HOUR, estimate=declared(2 * HOUR)),
-            maintenance=(Maintenance("m1", ("a",), NOW + 2000, NOW + 9000),),
+            maintenance=(CalendarEntry("m1", ("a",), NOW + 2000, NOW + 9000),),
         ),
         "limit",
     ),
+    Case(
+        "Reserved",
+        lambda: world(
+            stage(1, p50=7200, time_limit_s=2 * HOUR, estimate=declared(2 * HOUR)),
+            maintenance=(CalendarEntry("r1", ("a",), NOW + 2000, NOW + 9000, "", "demo", "vision"),),
+        ),
+        "limit",
+    ),
+    Case(
+        "ReservationAhead",
+        lambda: world(
+            stage(1, reservation="demo"),
+            maintenance=(CalendarEntry("r1", ("a",), NOW + 2000, NOW + 9000, "", "demo", "vision"),),
+        ),
+    ),
+    Case("ReservationOver", lambda: world(stage(1, reservation="demo")), "reservation"),
     Case(
         "NodesUnavailable",
         lambda: Snapshot((replace(node("a", 4), state=NodeState.DRAINED),), (stage(1),)),
@@ -253,6 +269,8 @@ def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
             fields = {"unmet": (), "blocked_by": None}
         case "begin":
             fields = {"begin_at": None}
+        case "reservation":
+            fields = {"reservation": ""}
         case "bundle":
             fields = {"bundle_gone": False}
         case "image":

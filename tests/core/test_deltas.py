@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Device, Maintenance, News, Node, Plan, Pool, Snapshot, Stage, Typical
+from scheduler.core.model.types import CalendarEntry, Device, News, Node, Plan, Pool, Snapshot, Stage, Typical
 from scheduler.core.planning import engine
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.locality import Locality
@@ -131,7 +131,7 @@ class Town:
             self.world = replace(world, pools=(Pool("default", typical=usual), Pool("other", stopped_by=stopped)))
         elif what == "maintenance":
             names, at = [one.id for one in world.nodes], self.now + dice.uniform(-100, 5000)
-            window = Maintenance("m", tuple(dice.sample(names, min(2, len(names)))), at, at + dice.uniform(100, 5000))
+            window = CalendarEntry("m", tuple(dice.sample(names, min(2, len(names)))), at, at + dice.uniform(100, 5000))
             self.world = replace(world, maintenance=dice.choice([(), (window,)]))
 
     def _other(self, one: Node) -> Node:

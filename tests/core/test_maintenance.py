@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model.reasons import sentence
-from scheduler.core.model.types import Estimate, Grant, Maintenance, Placement, Plan, Promise, Snapshot, Stage
+from scheduler.core.model.types import CalendarEntry, Estimate, Grant, Placement, Plan, Promise, Snapshot, Stage
 from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
@@ -21,8 +21,8 @@ HOUR = 3600.0
 LIVE = ["hybrid", "dynamic", "static", "easy", "fifo", "turns"]
 
 
-def window(*nodes: str, begins: float = HOUR, lasts: float = HOUR) -> Maintenance:
-    return Maintenance("m1", nodes, NOW + begins, NOW + begins + lasts)
+def window(*nodes: str, begins: float = HOUR, lasts: float = HOUR) -> CalendarEntry:
+    return CalendarEntry("m1", nodes, NOW + begins, NOW + begins + lasts)
 
 
 def lasting(number: int, p50: float, p90: float, **more: object) -> Stage:
@@ -117,7 +117,7 @@ def closings(draw: st.DrawFn) -> tuple[Snapshot, list[float]]:
     spans = st.tuples(st.sets(st.sampled_from(names), min_size=1), st.floats(0, 900), st.floats(1, 900))
     found = draw(st.lists(spans, min_size=1, max_size=3))
     made = tuple(
-        Maintenance(f"m{i}", tuple(sorted(nodes)), NOW + begins, NOW + begins + lasts)
+        CalendarEntry(f"m{i}", tuple(sorted(nodes)), NOW + begins, NOW + begins + lasts)
         for i, (nodes, begins, lasts) in enumerate(found)
     )
     return replace(world, maintenance=made), draw(st.lists(st.floats(1, 300), min_size=1, max_size=5))

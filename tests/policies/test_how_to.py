@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Maintenance, Snapshot
+from scheduler.core.model.types import CalendarEntry, Snapshot
 from tests.core.worlds import NOW, node, stage, starts, think
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "policies.md"
@@ -22,7 +22,7 @@ def test_the_policy_of_the_page_keeps_away_from_what_is_maintained_soon(monkeypa
     shown = ModuleType("soon_closed")
     monkeypatch.setitem(sys.modules, "soon_closed", shown)  # where dataclasses look for the names of a class
     exec(compile(found[1], str(PAGE), "exec"), shown.__dict__)
-    window = Maintenance("w1", ("a",), NOW + 7200, NOW + 9000)
+    window = CalendarEntry("w1", ("a",), NOW + 7200, NOW + 9000)
     world = Snapshot((node("a", 1), node("b", 1)), (stage(1, p50=60),), maintenance=(window,))
 
     def place(within_s: float) -> str:

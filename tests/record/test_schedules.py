@@ -12,11 +12,12 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane import cron
 from controlplane.accounts.models import Member
 from controlplane.jobs.models import Bundle, Job
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.retention import kinds
-from controlplane.schedules import cron, service
+from controlplane.schedules import service
 from controlplane.schedules.models import Schedule, ScheduleRun
 from tests.record.yard import Yard, stage
 

@@ -25,13 +25,16 @@ ANSWERS: Final = 6
 CLASSES: Final[Mapping[str, int]] = {"medium": 500, "high": 750, "urgent": 1000}
 LIMITS_S: Final = (86_400, 43_200, 21_600, 10_800, 7_200, 3_600, 1_800, 900, 300)
 # A shorter limit helps only if time is what blocks the stage.
-TIMELY: Final = frozenset({"InvalidSpec", "MaintenanceWindow", "PlannedLater", "ReservedForHigher", "PriorityBehind"})
+TIMELY: Final = frozenset(
+    {"InvalidSpec", "MaintenanceWindow", "Reserved", "PlannedLater", "ReservedForHigher", "PriorityBehind"}
+)
 # What each kind of change says, and who can make it. The face translates by kind.
 SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "release": ("released from its hold", "user"),
     "start-pool": ("with pool {pool} started again", "admin"),
     "drop-need": ("without needing stage {stage}", "user"),
     "begin": ("without its earliest start", "user"),
+    "reservation": ("without its reservation", "user"),
     "bundle": ("with its code uploaded again", "user"),
     "secret": ("with secret {secret} set again", "user"),
     "allow-pool": ("with pool {pool} allowed to project {project}", "admin"),
@@ -194,6 +197,8 @@ def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[CounterfactualChange
         yield CounterfactualChange("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
     if stage.begin_at is not None:
         yield CounterfactualChange("begin"), on_stage(begin_at=None)
+    if stage.reservation:
+        yield CounterfactualChange("reservation"), on_stage(reservation="")
     if stage.bundle_gone:
         yield CounterfactualChange("bundle"), on_stage(bundle_gone=False)
     if stage.image_missing:

@@ -325,16 +325,19 @@ def _by_timetable(view: View, outcome: WaitOutcome) -> tuple[Reason, ...]:
 
 
 def _closed(view: View, outcome: WaitOutcome) -> Reason | None:
-    """Return the maintenance that keeps the stage from a node on which it would fit."""
+    """Return the calendar entry that keeps the stage from a node on which it would fit."""
     stage, request = outcome.stage, outcome.request
     if not view.closed or request is None:
         return None
     for feasible in request.feasible_sets:
         worst = view.worst_s(stage, feasible)
         for i in np.flatnonzero(feasible.fits)[:LOOK].tolist():
-            window = view.closing((feasible.places[i].node.id,), view.now, view.now + worst)
+            window = view.closing((feasible.places[i].node.id,), view.now, view.now + worst, stage.reservation)
             if window:
                 at = window.start_at
+                if window.reserved:
+                    times = {"time": clock(at), "until": clock(window.end_at), "at": at, "until_at": window.end_at}
+                    return Reason("Reserved", {"project": window.project, "lasts_s": round(worst, 3), **times})
                 numbers = {"time": clock(at), "at": at, "until": window.end_at, "fits_s": max(0, int(at - view.now))}
                 return Reason("MaintenanceWindow", {**numbers, "lasts": span(worst), "lasts_s": round(worst, 3)})
     return None
@@ -355,7 +358,7 @@ def _reserved(view: View, outcome: WaitOutcome) -> Reason:
             for owner in view.table.in_the_way(grants, view.now, view.now + length):
                 if owner not in promised and owner != stage.id:
                     promised.append(owner)
-            room_s = max(room_s, view.table.room_s(grants, view.now))
+            room_s = max(room_s, view.table.room_s(grants, view.now, stage.reservation))
         if promised:
             break
     numbers = {"fits_s": int(room_s)}

@@ -22,6 +22,7 @@ def is_gated(view: View, stage: Stage) -> bool:
         or (stage.retry_at is not None and stage.retry_at > view.now)
         or (stage.pool in view.pools and view.pools[stage.pool].stopped_by)
         or fault(view, stage)
+        or (stage.reservation and _outside(view, stage))
     )
 
 
@@ -44,6 +45,17 @@ def fault(view: View, stage: Stage) -> Reason | None:
         return Reason("SecretMissing", {"secret": stage.secret_missing, "project": stage.project})
     if stage.pool_refused:
         return Reason("PoolRefused", {"project": stage.project, "pool": stage.pool})
+    return None
+
+
+def _outside(view: View, stage: Stage) -> Reason | None:
+    """Return why the reservation of a stage does not let it start now."""
+    kept = view.reservation_of(stage)
+    if kept is None:
+        return Reason("ReservationOver", {"reservation": stage.reservation})
+    if kept.start_at > view.now:
+        begins = {"time": times.clock(kept.start_at), "at": kept.start_at}
+        return Reason("ReservationAhead", {"reservation": stage.reservation, **begins})
     return None
 
 
@@ -74,6 +86,11 @@ def gate(view: View, outcome: WaitOutcome) -> float | None:
         numbers = {"attempt": stage.attempts + 1, "of": max(stage.max_attempts, stage.attempts + 1)}
         reasons.append(Reason("BackoffAfterFailure", {**numbers, "seconds": int(stage.retry_at - now + 0.999)}))
         earliest = None if earliest is None else max(earliest, stage.retry_at)
+    outside = _outside(view, stage) if stage.reservation else None
+    if outside:
+        reasons.append(outside)
+        kept = view.reservation_of(stage)
+        earliest = None if earliest is None or kept is None else max(earliest, kept.start_at)
     wrong = fault(view, stage)
     if wrong:
         reasons.append(wrong)

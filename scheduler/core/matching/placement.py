@@ -74,7 +74,9 @@ def now_slot(
     passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
     barred = unfit = False
     for line in feasible.best_first(among, partial(preference, view, stage, feasible)):
-        if view.closed and view.closing((feasible.places.id_of(line),), view.now, max(until, view.now + worst)):
+        if view.closed and view.closing(
+            (feasible.places.id_of(line),), view.now, max(until, view.now + worst), stage.reservation
+        ):
             barred = True  # asked first: it costs less than to look for devices
             continue
         place = feasible.places[line]
@@ -117,7 +119,7 @@ def later_slot(
 ) -> Option | None:
     """Return the first place in the timetable that no earlier entry holds."""
     not_before = max([earliest, *(start for known, start in feasible.floor if known <= length)])
-    found = view.table.earliest(feasible, stage.nodes, length, not_before, before)
+    found = view.table.earliest(feasible, stage.nodes, length, not_before, before, reservation=stage.reservation)
     if found is None:
         return None
     start = found[0]
@@ -136,7 +138,9 @@ def clear_option(
     if not view.may_meet(stage, option):
         return option
     feasible, worst = option.feasible, view.worst_s(stage, option.feasible)
-    found = view.table.earliest(feasible, stage.nodes, worst, option.start_at, before, among)
+    found = view.table.earliest(
+        feasible, stage.nodes, worst, option.start_at, before, among, reservation=stage.reservation
+    )
     return later_option(feasible, found[0], option.end_at - option.start_at, found[1]) if found else None
 
 

@@ -253,6 +253,7 @@ class Stage:
     scaling: float = SCALING
     input_bytes: tuple[tuple[str, int], ...] = ()
     awaits: Reason | None = None
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,14 +423,20 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance:
-    """A time in which these nodes do not serve: nothing starts there that would not be done before ``start_at``."""
+class CalendarEntry:
+    """A time in which these nodes are kept: nothing starts there that would not be done before ``start_at``.
+
+    With ``reserved``, the name of a reservation of ``project``, stages of that reservation are excepted, and start
+    nowhere else and at no other time. Without it nobody is: the nodes are out of service.
+    """
 
     id: str
     nodes: tuple[str, ...]
     start_at: float
     end_at: float
     why: str = ""
+    reserved: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,7 +472,7 @@ class Snapshot:
     budgets: tuple[Budget, ...] = ()
     pools: tuple[Pool, ...] = (Pool("default"),)
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    maintenance: tuple[Maintenance, ...] = ()
+    maintenance: tuple[CalendarEntry, ...] = ()
     lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
     announced: Mapping[tuple[str, str], Turnout] = field(default_factory=dict)
     given_back: tuple[str, ...] | None = None

@@ -92,7 +92,9 @@ def keep(view: View, outcome: WaitOutcome, promise: Promise, earliest: float) ->
     meets = view.may_meet(stage, option)
     is_free = due and view.ledger.has(option.grants) and not meets
     if profile.timetable == "repair":
-        stands = start <= promise.late_at + STILL_S and view.table.holds(option.grants, start, option.end_at)
+        stands = start <= promise.late_at + STILL_S and view.table.holds(
+            option.grants, start, option.end_at, stage.reservation
+        )
         if meets or not stands or (due and not is_free):
             return False
     if is_free:
@@ -101,7 +103,7 @@ def keep(view: View, outcome: WaitOutcome, promise: Promise, earliest: float) ->
     if due:  # late, but it waits for its own devices, and nobody else takes what is free of them
         outcome.busy = sum(view.ledger.free(one.device)[0] < one.milli for one in option.grants)
         view.ledger.hold(option.grants)
-    start = view.table.free_from(option.grants, start, length)
+    start = view.table.free_from(option.grants, start, length, stage.reservation)
     option = replace(option, start_at=start, end_at=start + length)
     view.reserve(stage, option, promise, keeps=profile.timetable == "keep")
     outcome.kept = True
@@ -251,7 +253,7 @@ def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float
             found = now_slot(view, fresh, feasible, length, among if stage.nodes == 1 else None)
         if found is None and look_ahead:
             places = among if stage.nodes == 1 else None
-            slot = view.table.earliest(feasible, stage.nodes, length, earliest, before, places)
+            slot = view.table.earliest(feasible, stage.nodes, length, earliest, before, places, stage.reservation)
             found = (
                 clear_option(view, stage, later_option(feasible, slot[0], length, slot[1]), before, places)
                 if slot

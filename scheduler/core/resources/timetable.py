@@ -112,9 +112,10 @@ class Window:
     table: Timetable
     start: float
     end: float
+    reservation: str = ""
 
     def free(self, device: str) -> tuple[int, int]:
-        return self.table.low(device, self.start, self.end)
+        return self.table.low(device, self.start, self.end, self.reservation)
 
     def layout(self, device: str) -> Layout:
         return self.table.layout(device, self.start, self.end)
@@ -122,6 +123,8 @@ class Window:
 
 class Timetable:
     """Which stage holds what until when, as predicted.
+
+    A device may be kept for who holds a reservation; searches name the reservation that they are for.
 
     ``take`` may leave less than nothing free: a running stage that overruns overlaps a promise. Such devices are in
     ``oversold`` until the promise is repaired or late, as the profile says.
@@ -143,6 +146,9 @@ class Timetable:
         # The time before which a device is never completely free.
         self._whole_from: npt.NDArray[np.float64] = np.full(len(fleet.devices) + 1, ALWAYS)
         self._capacity = np.append(fleet.capacity, 0)
+        # By device: from when until when it is kept for which reservation, first start first; and by entry its devices.
+        self._kept: dict[int, list[tuple[float, float, str]]] = {}
+        self._keeps: dict[str, tuple[tuple[int, ...], tuple[float, float, str]]] = {}
 
     def follow(self, node_row: int) -> None:
         """Update a node from the fleet. It may have no entries."""
@@ -236,6 +242,34 @@ class Timetable:
             self._on[row].pop(owner, None)
             self._note(row, lane)
 
+    def keep(self, entry: str, rows: Iterable[int], start: float, end: float, reservation: str) -> None:
+        """Keep these devices for a reservation, from ``start`` until ``end``."""
+        span = (start, end, reservation)
+        self._keeps[entry] = (tuple(rows), span)
+        for row in self._keeps[entry][0]:
+            self._kept[row] = sorted([*self._kept.get(row, ()), span])
+            lane = self._lane(row)
+            if lane is None:
+                lane = self._lanes[row] = DeviceLane(self.fleet.devices[row])
+            self._note(row, lane)
+
+    def keep_no_more(self, entry: str) -> None:
+        """Remove what :meth:`keep` has entered, if it has."""
+        rows, span = self._keeps.pop(entry, ((), (0.0, 0.0, "")))
+        for row in rows:
+            self._kept[row].remove(span)
+            if not self._kept[row]:
+                del self._kept[row]
+            lane = self._lane(row)
+            assert lane is not None, "it was made to keep the device"
+            self._note(row, lane)
+
+    def _kept_until(self, row: int, start: float, end: float, reservation: str) -> float | None:
+        """Return until when a device is kept for others in this time; ``None`` if it is not."""
+        spans = self._kept.get(row, ()) if self._kept else ()
+        ends = [until for begin, until, holder in spans if begin < end and until > start and holder != reservation]
+        return max(ends, default=None)
+
     def _note(self, row: int, lane: DeviceLane) -> None:
         """Update the arrays for one device."""
         milli, memory = lane.milli, lane.memory
@@ -250,6 +284,10 @@ class Timetable:
         is_plain = len(milli) <= 2 and milli[-1] == device.capacity_milli and memory[-1] == device.memory_bytes
         self._is_knotted[row] = not is_plain
         self._from[row] = lane.times[-1]
+        if self._kept and row in self._kept:  # whether it is free depends on who asks
+            self._is_knotted[row] = True
+            self._least[row] = min(self._least[row], 0)
+            self._from[row] = max(self._from[row], *(until for _, until, _ in self._kept[row]))
         self._whole_from[row] = next(
             (at for at, free in zip(lane.times, milli, strict=True) if free >= device.capacity_milli), FOREVER
         )
@@ -257,9 +295,11 @@ class Timetable:
     def has(self, owner: str) -> bool:
         return owner in self._entries
 
-    def holds(self, grants: Iterable[Grant], start: float, end: float) -> bool:
+    def holds(self, grants: Iterable[Grant], start: float, end: float, reservation: str = "") -> bool:
         """Whether all of ``grants`` are free from ``start`` until ``end``."""
         for one in grants:
+            if self._kept_until(self._row[one.device], start, end, reservation) is not None:
+                return False
             lane = self._lane(self._row[one.device])
             if lane is None:
                 continue
@@ -284,15 +324,22 @@ class Timetable:
         device = self.fleet.devices[self._row[name]]
         return can_add(device.partitions, device.made, layout, part)
 
-    def free_from(self, grants: Sequence[Grant], start: float, length_s: float) -> float:
+    def free_from(self, grants: Sequence[Grant], start: float, length_s: float, reservation: str = "") -> float:
         """The first time from ``start`` on at which ``grants`` are free for so long; ``start`` if there is none."""
         at = start
         while at < FOREVER:
-            if self.holds(grants, at, at + length_s):
+            if self.holds(grants, at, at + length_s, reservation):
                 return at
-            lanes = [self._lane(self._row[one.device]) for one in grants]
-            at = min((lane.next_rise(at) for lane in lanes if lane), default=FOREVER)
+            at = self._next_rise([self._row[one.device] for one in grants], at)
         return start
+
+    def _next_rise(self, rows: Sequence[int], after: float) -> float:
+        """Return the first time after ``after`` at which more of one of these devices becomes free, or is kept no
+        more."""
+        lanes = [self._lane(row) for row in rows]
+        rises = [lane.next_rise(after) for lane in lanes if lane]
+        kept = [until for row in rows for _, until, _ in self._kept.get(row, ()) if until > after] if self._kept else []
+        return min([*rises, *kept], default=FOREVER)
 
     def late(self, grants: Iterable[Grant], start: float, now: float) -> float:
         """The latest of the bad-case ends of all that must end before ``start`` on these devices."""
@@ -303,10 +350,13 @@ class Timetable:
             default=start,
         )
 
-    def room_s(self, grants: Iterable[Grant], start: float) -> float:
+    def room_s(self, grants: Iterable[Grant], start: float, reservation: str = "") -> float:
         """For how long from ``start`` on ``grants`` stay free."""
         end = FOREVER
         for one in grants:
+            for begin, until, holder in self._kept.get(self._row[one.device], ()):
+                if until > start and holder != reservation:
+                    end = min(end, max(begin, start))
             lane = self._lane(self._row[one.device])
             for i in range(len(lane.times) if lane else 0):
                 if lane and (lane.milli[i] < one.milli or lane.memory[i] < one.memory_bytes):
@@ -339,6 +389,7 @@ class Timetable:
         not_before: float,
         before: float = FOREVER,
         among: Sequence[int] | None = None,
+        reservation: str = "",
     ) -> tuple[float, list[tuple[Candidate, tuple[Grant, ...]]]] | None:
         """Return the first start from which ``count`` places of ``feasible`` meet its asks for ``length_s``, and their
         grants.
@@ -358,7 +409,7 @@ class Timetable:
         for j in range(len(knotted)) if bounds is None else np.argsort(bounds, kind="stable").tolist():
             if bounds is not None and bounds[j] >= before:
                 break
-            first = self._first(asks, feasible.places[knotted[j]], length_s, at, before)
+            first = self._first(asks, feasible.places[knotted[j]], length_s, at, before, reservation)
             if first is not None:
                 slots[knotted[j]] = first
                 if bounds is not None:  # one place is enough: of the others only those that are no later count
@@ -371,7 +422,7 @@ class Timetable:
             moved = False
             for i, first in list(slots.items()):
                 if first < at:
-                    again = self._first(asks, feasible.places[i], length_s, at, before)
+                    again = self._first(asks, feasible.places[i], length_s, at, before, reservation)
                     if again is None:
                         del slots[i]
                     else:
@@ -383,7 +434,7 @@ class Timetable:
         fits |= {i for i, first in slots.items() if first <= at}
         chosen = []
         for i in sorted(fits)[:count]:
-            grants = grant(asks, feasible.places[i], Window(self, at, at + length_s))
+            grants = grant(asks, feasible.places[i], Window(self, at, at + length_s, reservation))
             assert grants is not None, "it was found free"
             chosen.append((feasible.places[i], grants))
         return at, chosen
@@ -422,7 +473,9 @@ class Timetable:
             bounds = np.maximum(bounds, np.partition(whole_from, ask.count - 1, axis=1)[:, ask.count - 1])
         return bounds
 
-    def _first(self, asks: Sequence[Ask], place: Candidate, length_s: float, at: float, before: float) -> float | None:
+    def _first(
+        self, asks: Sequence[Ask], place: Candidate, length_s: float, at: float, before: float, reservation: str
+    ) -> float | None:
         """Return the first start on one node before ``before``.
 
         Each step jumps to where every ask has enough devices that are free for the whole length from some time on;
@@ -433,23 +486,34 @@ class Timetable:
             for ask, devices in zip(asks, place.matches, strict=True):
                 free_from = []
                 for device in devices:
-                    lane = self._lane(self._row[device.id])
                     milli, memory = share_of(ask, device)
-                    free_from.append(at if lane is None else lane.free_from(at, length_s, milli, memory))
+                    free_from.append(self._free_from(self._row[device.id], at, length_s, milli, memory, reservation))
                 free_from.sort()
                 then = max(then, free_from[ask.count - 1])
             if then == at:
-                if grant(asks, place, Window(self, at, at + length_s)) is not None:
+                if grant(asks, place, Window(self, at, at + length_s, reservation)) is not None:
                     return at
                 # Two asks want the same device: try the next time at which more becomes free.
-                lanes = [self._lane(self._row[d.id]) for devices in place.matches for d in devices]
-                then = min((lane.next_rise(at) for lane in lanes if lane), default=FOREVER)
+                then = self._next_rise([self._row[d.id] for devices in place.matches for d in devices], at)
             at = then
         return None
 
-    def low(self, device: str, start: float, end: float) -> tuple[int, int]:
-        """The least that is free of a device in between."""
+    def _free_from(self, row: int, start: float, length_s: float, milli: int, memory: int, reservation: str) -> float:
+        """Return the first time from ``start`` on from which so much of a device is free for so long, and not kept for
+        others."""
+        lane, at = self._lane(row), start
+        while True:
+            at = at if lane is None else lane.free_from(at, length_s, milli, memory)
+            kept = self._kept_until(row, at, at + length_s, reservation) if at < FOREVER else None
+            if kept is None:
+                return at
+            at = kept
+
+    def low(self, device: str, start: float, end: float, reservation: str = "") -> tuple[int, int]:
+        """The least that is free of a device in between; nothing while it is kept for others."""
         row = self._row[device]
+        if self._kept_until(row, start, end, reservation) is not None:
+            return 0, 0
         lane = self._lane(row)
         if lane is None:
             known = self.fleet.devices[row]

@@ -14,7 +14,7 @@ import numpy as np
 
 from scheduler.core.model import fences
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Maintenance, News, Node, Running, Snapshot, Stage
+from scheduler.core.model.types import CalendarEntry, News, Node, Running, Snapshot, Stage
 from scheduler.core.world import request_class as request_classes
 from scheduler.core.world.decisions import Decisions
 from scheduler.core.world.occupancy import GOES_ON
@@ -188,7 +188,9 @@ class Deltas(Decisions):
                 self._unreserve_for_now(owner)
         return found
 
-    def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
+    def _see_nodes(
+        self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[CalendarEntry, ...]
+    ) -> set[str]:
         """Update the nodes and the node classes of all request classes. What ran on the nodes concerned was removed
         before.
 

@@ -46,11 +46,11 @@ class Forecast(Shares):
         return self.length_s(stage, fastest, self.profile(stage.pool).plan_with) if fastest else 0.0
 
     def may_meet(self, stage: Stage, option: Option) -> bool:
-        """Return whether the stage, if it started so, could still run when a maintenance of its nodes begins."""
+        """Return whether the stage, if it started so, could still run when its nodes are kept by the calendar."""
         if not self.closed:
             return False
         until = option.start_at + self.worst_s(stage, option.feasible)
-        return self.closing(option.placement.nodes, option.start_at, until) is not None
+        return self.closing(option.placement.nodes, option.start_at, until, stage.reservation) is not None
 
     def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:
         """Return when a running stage will probably end, always after now.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.rights import QuotaRights
 from scheduler.core.model.types import (
+    CalendarEntry,
     Grant,
-    Maintenance,
     Node,
     Pool,
     Project,
@@ -118,6 +119,12 @@ class World:
             near = (*near, stage.pinned, stage.avoid)  # type: ignore[assignment]
         if stage.site or stage.within:
             near = (*near, stage.site, stage.within, stage.within_required)  # type: ignore[assignment]
+        if stage.reservation:
+            kept = self.reservation_of(stage)
+            inside = kept.nodes if kept else ()
+            near = (*near, stage.reservation, inside)  # type: ignore[assignment]
+            pinned = tuple(name for name in stage.pinned if name in inside) if stage.pinned else inside
+            stage = replace(stage, pinned=pinned)
         known = self._request_of.get(near)
         if known is None or known[0] is not stage.alternatives:
             key = (stage.alternatives, *near[1:])
@@ -151,24 +158,31 @@ class World:
                     return feasible
         return None
 
-    # -- maintenance, and what is given back ------------------------------------------------------------------------
+    # -- the calendar, and what is given back -----------------------------------------------------------------------
 
-    def _open(self, windows: Iterable[Maintenance], *, anew: bool) -> None:
-        """Remove maintenance windows from the timetable. Unless they are entered ``anew``, reservations on these
+    def _open(self, windows: Iterable[CalendarEntry], *, anew: bool) -> None:
+        """Remove calendar entries from the timetable. Unless they are entered ``anew``, reservations on these
         nodes may move earlier."""
         for window in windows:
             self.table.drop(f"maintenance {window.id}")
+            self.table.keep_no_more(window.id)
             if self.freed is not None and not anew:
                 rows = (self.fleet.node_row.get(name) for name in window.nodes)
                 self.freed.update(row for row in rows if row is not None)
 
-    def _close(self, windows: Iterable[Maintenance]) -> None:
-        """Enter maintenance windows into the timetable."""
-        self.closed: dict[str, list[Maintenance]] = {}
+    def _close(self, windows: Iterable[CalendarEntry]) -> None:
+        """Enter calendar entries into the timetable."""
+        self.closed: dict[str, list[CalendarEntry]] = {}
+        self.reserved: dict[str, list[CalendarEntry]] = {}
         for window in sorted(windows, key=lambda one: (one.start_at, one.id)):
             nodes = [self.nodes[name] for name in window.nodes if name in self.nodes]
             for node in nodes:
                 self.closed.setdefault(node.id, []).append(window)
+            if window.reserved:
+                self.reserved.setdefault(window.reserved, []).append(window)
+                rows = [self.fleet.row[device.id] for node in nodes for device in node.devices]
+                self.table.keep(window.id, rows, window.start_at, window.end_at, window.reserved)
+                continue
             grants = [
                 Grant(device.id, device.capacity_milli, device.memory_bytes)
                 for node in nodes
@@ -176,13 +190,22 @@ class World:
             ]
             self.table.take(f"maintenance {window.id}", grants, window.start_at, window.end_at, window.end_at)
 
-    def closing(self, nodes: Iterable[str], since: float, until: float) -> Maintenance | None:
-        """Return the first maintenance of one of these nodes that overlaps this time."""
+    def closing(self, nodes: Iterable[str], since: float, until: float, reservation: str = "") -> CalendarEntry | None:
+        """Return the first calendar entry of one of these nodes that overlaps this time and is not of this
+        reservation."""
         for node in nodes if self.closed else ():
             for window in self.closed.get(node, ()):
-                if window.start_at < until and window.end_at > since:
+                if (
+                    window.start_at < until
+                    and window.end_at > since
+                    and (not window.reserved or window.reserved != reservation)
+                ):
                     return window
         return None
+
+    def reservation_of(self, stage: Stage) -> CalendarEntry | None:
+        """Return the time in which the reservation of a stage holds now or next; ``None`` if it is over."""
+        return next((one for one in self.reserved.get(stage.reservation, ()) if one.end_at > self.now), None)
 
     def free(self, grants: Iterable[Grant]) -> None:
         """Note that something on these nodes may be had earlier than before."""
