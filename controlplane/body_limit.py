@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -231,7 +232,9 @@ async def _refuse(scope: Scope, send: Send, why: Callable[[], tuple[int, str, st
             "code": code,
             "detail": detail,
             "instance": scope.get("path", ""),
+            "trace_id": uuid.uuid4().hex,
         }
+        log.info("%r: %s, trace %s", problem["instance"], code, problem["trace_id"])
     headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]
     if status == 429:
         headers.append((b"retry-after", str(round(settings.BODY_GRACE_S)).encode()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -201,10 +202,12 @@ def _refused(request: HttpRequest, fault: str) -> HttpResponse:
 
 
 def problem(detail: str, instance: str = "") -> bytes:
-    """Return the problem document for a malformed request."""
+    """Return the problem document for a malformed request; the log has it under its ``trace_id``."""
     shown = instance if not fault_in(instance) else ""
+    trace_id = uuid.uuid4().hex
+    log.info("%r: %s, trace %s", shown or "a request", detail, trace_id)
     told = {"type": "/api/v1/docs#invalid", "title": title(400), "status": 400, "code": "invalid"}
-    return msgspec.json.encode({**told, "detail": detail, "instance": shown})
+    return msgspec.json.encode({**told, "detail": detail, "instance": shown, "trace_id": trace_id})
 
 
 def bad_request_page(request: HttpRequest, exception: Any = None) -> HttpResponse:

@@ -45,6 +45,7 @@ from scheduler.scenario.scenario import ScenarioError, shortened
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_S = 2
+PROBLEM_TYPE = "application/problem+json"
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -92,7 +93,7 @@ class ProblemResponse(Response):
 
     @property
     def rendered_content(self) -> bytes:  # type: ignore[override]  # DRF renders bytes, its stubs say text
-        self["Content-Type"] = "application/problem+json"
+        self["Content-Type"] = PROBLEM_TYPE
         return msgspec.json.encode(self.data)
 
 

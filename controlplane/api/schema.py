@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.viewsets import ViewSetMixin
 
-from controlplane.api.mixins import IdempotentCreateMixin
+from controlplane.api.mixins import ConditionalMixin, IdempotentCreateMixin
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
+from controlplane.api.problem import PROBLEM_TYPE, Problem
 from controlplane.api.serializers import FIELDS, ReadModelSerializer
 
 KEY = OpenApiParameter(
@@ -49,6 +50,11 @@ class RouteSchema(AutoSchema):
     def get_paginated_name(self, serializer_name: str) -> str:
         return f"{serializer_name}{'List' if isinstance(self._get_paginator(), WholeList) else 'Page'}"
 
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        """Whether the answer is a list or page of what is described; one with its own ``list`` describes it whole."""
+        whole = getattr(self.view, "action", "") == "list" and not isinstance(self.view, ListModelMixin)
+        return not whole and super()._is_list_view(serializer)
+
     def _resolve_path_parameters(self, variables: Any) -> list[dict[str, Any]]:
         found = super()._resolve_path_parameters(variables)
         examples = getattr(self.view, "examples", {})
@@ -56,10 +62,37 @@ class RouteSchema(AutoSchema):
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         found = super()._get_response_bodies(direction)
-        if isinstance(self.view, ViewSetMixin):
-            statuses = ["400", "403"] + (["404"] if self.view.detail else [])
-            statuses += ["409", "422"] if self.method == "POST" else []
-            found |= {
-                status: self._get_response_for_code(Problem, status) for status in statuses if status not in found
-            }
+        if self._is_conditional():
+            found.setdefault("304", {"description": "The client has it already."})
+        for status in self._refusals():
+            found.setdefault(status, self._get_response_for_code(Problem, status))
         return dict(sorted(found.items()))
+
+    def _get_response_for_code(
+        self, serializer: Any, status_code: str, media_types: Any = None, direction: Any = "response"
+    ) -> dict[str, Any]:
+        if serializer is not Problem:
+            return super()._get_response_for_code(serializer, status_code, media_types, direction)
+        made = super()._get_response_for_code(Problem, status_code, [PROBLEM_TYPE], direction)
+        made["description"] = "The request is refused, and why."
+        component = ResolvedComponent("Problem", ResolvedComponent.RESPONSE, made, Problem)
+        self.registry.register_on_missing(component)
+        return dict(component.ref)
+
+    def _is_conditional(self) -> bool:
+        return self.method == "GET" and isinstance(self.view, ConditionalMixin)
+
+    def _refusals(self) -> set[str]:
+        """The statuses of problem documents that operations of this kind can answer."""
+        statuses = {"400", "403", "503"}
+        if self.view.authentication_classes:
+            statuses.add("401")
+        if self.view.throttle_classes:
+            statuses.add("429")
+        if "{" in self.path:
+            statuses.add("404")
+        if self._is_conditional():
+            statuses.add("412")
+        if self.method in {"POST", "PUT", "PATCH"}:
+            statuses |= {"409", "413", "415", "422"}
+        return statuses
