@@ -21,7 +21,7 @@ from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason
 from scheduler.core.planning.order import StageOrder
 from scheduler.core.resources.match import grant
 from scheduler.core.world.request_class import FeasibleSet, RequestClass, demand, kept_out
-from scheduler.core.world.view import Option, Reservation, View, WaitOutcome
+from scheduler.core.world.view import Option, TimetableEntry, View, WaitOutcome
 
 Funnel = tuple[tuple[str, int], ...]
 # How many of the nodes that fit are asked whose promise stands in the way.
@@ -407,7 +407,7 @@ def guess(view: View, stage: Stage, option: Option) -> Expected:
     return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
 
 
-def expects(view: View, reservation: Reservation) -> Expected:
+def expects(view: View, reservation: TimetableEntry) -> Expected:
     """Return the range in which a stage with a reservation will probably start, as of its promise.
 
     If the reservation is beyond the end of the promised range, the range is computed from now.

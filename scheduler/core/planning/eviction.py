@@ -17,7 +17,7 @@ from scheduler.core.planning.order import StageOrder, in_order
 from scheduler.core.planning.pruning import could_evict
 from scheduler.core.planning.repair import lift_behind
 from scheduler.core.world.request_class import RequestClass
-from scheduler.core.world.reservation import Reservation, WaitOutcome
+from scheduler.core.world.reservation import TimetableEntry, WaitOutcome
 from scheduler.core.world.view import View
 
 # For so many stages with an entry it is asked again whom to stop or to shrink.
@@ -117,7 +117,7 @@ def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
     return min([profile.horizon_s, *(slot.start_at - view.now for slot in slots if slot)])
 
 
-def _head_of(view: View, reservation: Reservation, queue: StageOrder) -> str:
+def _head_of(view: View, reservation: TimetableEntry, queue: StageOrder) -> str:
     """Return the stage of the same class that is before this one in the queue and has the first reservation on one
     of its devices."""
     held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)

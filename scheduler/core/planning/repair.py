@@ -13,7 +13,7 @@ from scheduler.core.model.types import Promise, Stage
 from scheduler.core.planning.order import StageOrder
 from scheduler.core.world.pending import Column
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.reservation import Option, Reservation, WaitOutcome
+from scheduler.core.world.reservation import Option, TimetableEntry, WaitOutcome
 from scheduler.core.world.view import View
 
 # So many entries of a class are looked at again in one cycle because shares have drifted.
@@ -179,7 +179,7 @@ def _drifted(
     return ahead, list(behind)
 
 
-def _meets(view: View, request: RequestClass, reservation: Reservation) -> bool:
+def _meets(view: View, request: RequestClass, reservation: TimetableEntry) -> bool:
     """Return whether stages of this request class could use what a reservation holds."""
     rows = [view.fleet.node_row[node] for node in reservation.option.placement.nodes]
     return any(feasible.line_of(row) is not None for feasible in request.feasible_sets for row in rows)
@@ -217,7 +217,7 @@ def move_forward(view: View, pool: str) -> None:
         moved += float("inf") if gain > 0 and i == 0 else gain
 
 
-def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float:
+def _forward(view: View, reservation: TimetableEntry, *, look_ahead: bool) -> float:
     """Move one reservation to an earlier time, if there is one. Return by how many device-seconds."""
     stage, promise, old = reservation.stage, reservation.promise, reservation.option
     request = view.request_class(stage)

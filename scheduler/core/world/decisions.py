@@ -14,7 +14,7 @@ from scheduler.core.resources.timetable import ALWAYS
 from scheduler.core.world import lateness
 from scheduler.core.world.occupancy import Occupancy
 from scheduler.core.world.pending import Column
-from scheduler.core.world.reservation import Option, Reservation, WaitOutcome, grants_of
+from scheduler.core.world.reservation import Option, TimetableEntry, WaitOutcome, grants_of
 
 if TYPE_CHECKING:
     from scheduler.core.planning.time_sharing import Rotation
@@ -33,7 +33,7 @@ class Decisions(Occupancy):
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, TimetableEntry] = {}
         # Whose entry was made, moved or taken out since the last look.
         self._rewritten: set[str] = set()
         # Whose promise on record could not be entered.
@@ -135,9 +135,9 @@ class Decisions(Occupancy):
                 made_at=promise.made_at if promise else self.now,
                 yielded_to=promise.yielded_to if promise else self.yielded.get(stage.id, ""),
             )
-        self._book(Reservation(stage, promise, option))
+        self._book(TimetableEntry(stage, promise, option))
 
-    def _book(self, reservation: Reservation) -> None:
+    def _book(self, reservation: TimetableEntry) -> None:
         stage, option = reservation.stage, reservation.option
         late_end = reservation.promise.late_at + self.length_s(stage, option.feasible, "p90")
         self.table.take(stage.id, option.grants, option.start_at, option.end_at, late_end)
@@ -163,9 +163,9 @@ class Decisions(Occupancy):
             self.lifted.add(stage.id)
             return
         end = promise.start_at + self.length_s(stage, feasible, profile.plan_with)
-        self._book(Reservation(stage, promise, Option(feasible, promise.start_at, end, promise.placement)))
+        self._book(TimetableEntry(stage, promise, Option(feasible, promise.start_at, end, promise.placement)))
 
-    def _still_stands(self, reservation: Reservation, new: Stage | None) -> bool:
+    def _still_stands(self, reservation: TimetableEntry, new: Stage | None) -> bool:
         old = reservation.stage
         return new is not None and (new.promise, new.estimate, new.time_limit_s, new.pool, new.priority) == (
             reservation.promise,
@@ -175,7 +175,7 @@ class Decisions(Occupancy):
             old.priority,
         )
 
-    def unreserve(self, name: str) -> Reservation:
+    def unreserve(self, name: str) -> TimetableEntry:
         """Remove a reservation."""
         reservation = self.reservations.pop(name)
         self._rewritten.add(name)

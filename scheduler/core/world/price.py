@@ -10,7 +10,7 @@ from scheduler.core.model.types import Alternative, Grant, Running, Stage
 
 if TYPE_CHECKING:
     from scheduler.core.world.read_only import ReadOnlyWorld
-    from scheduler.core.world.reservation import Reservation
+    from scheduler.core.world.reservation import TimetableEntry
 
 # Weights are priorities in units of the class "medium".
 UNIT: Final = 500.0
@@ -65,7 +65,7 @@ def relief(world: ReadOnlyWorld, stage: Stage, above: int, sooner_s: float) -> f
     return math.fsum(each)
 
 
-def behind(world: ReadOnlyWorld, stage: Stage) -> list[Reservation]:
+def behind(world: ReadOnlyWorld, stage: Stage) -> list[TimetableEntry]:
     """Return the reservations that follow that of ``stage`` on one of its devices; none without a reservation."""
     entry = world.reservations.get(stage.id)
     if entry is None:

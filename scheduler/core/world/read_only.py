@@ -16,7 +16,7 @@ from scheduler.core.resources.ledger import FreeDevices, Ledger
 from scheduler.core.resources.timetable import Timetable
 from scheduler.core.world.pending import PendingTable
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.reservation import Option, Reservation
+from scheduler.core.world.reservation import Option, TimetableEntry
 from scheduler.core.world.victim_index import VictimIndex
 
 
@@ -115,7 +115,7 @@ class ReadOnlyWorld(Protocol):
     @property
     def starts(self) -> Mapping[str, Option]: ...
     @property
-    def reservations(self) -> Mapping[str, Reservation]: ...
+    def reservations(self) -> Mapping[str, TimetableEntry]: ...
     @property
     def guaranteed(self) -> AbstractSet[str]: ...
     @property

@@ -1,4 +1,4 @@
-"""What a stage may get and what it got: an option, a reservation, and the outcome of a cycle."""
+"""What a stage may get and what it got: an option, an entry of the timetable, and the outcome of a cycle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class TimetableEntry:
     """An entry of the timetable: what was promised to a stage, and where it is placed."""
 
     stage: Stage

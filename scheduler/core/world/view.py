@@ -12,9 +12,9 @@ import numpy as np
 from scheduler.core.model.profile import Profile
 from scheduler.core.world.deltas import Deltas
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.reservation import Option, Reservation, WaitOutcome, grants_of
+from scheduler.core.world.reservation import Option, TimetableEntry, WaitOutcome, grants_of
 
-__all__ = ["FeasibleSet", "Option", "RequestClass", "Reservation", "View", "WaitOutcome", "grants_of"]
+__all__ = ["FeasibleSet", "Option", "RequestClass", "TimetableEntry", "View", "WaitOutcome", "grants_of"]
 
 
 class View(Deltas):
