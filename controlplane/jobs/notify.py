@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.models import Project
+from controlplane.accounts.models import Project, User
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Unacceptable, nearest, shown
 
@@ -62,3 +63,14 @@ def _destination(value: object) -> str:
         return value
     detail = _("must be {mail} or {webhook} with the name of a webhook of the project, not {value}")
     raise Unacceptable(detail.format(mail=EMAIL, webhook=WEBHOOK, value=shown(value)), "unknown_value")
+
+
+def no_mail(user: User) -> str:
+    """Return why this user gets no mail; empty if nothing is known to be in its way."""
+    from allauth.account.models import EmailAddress  # the gateway reads job files too, and knows no sign-in
+
+    if not settings.EMAIL_HOST:
+        return _("nobody is mailed: this installation has no mail server")
+    if not EmailAddress.objects.filter(user=user, verified=True).exists():
+        return _("you are not mailed before you have confirmed an address on your user page")
+    return ""

@@ -16,7 +16,6 @@ from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -218,21 +217,10 @@ def rules_for(user: User) -> SubmitRules:
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
         webhooks=cache(lambda project: frozenset(project.webhooks.values_list("name", flat=True))),
-        no_mail=cache(lambda: _no_mail(user)),
+        no_mail=cache(lambda: notify.no_mail(user)),
         reservation=reservations.refusal_for(user),
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
-
-
-def _no_mail(user: User) -> str:
-    """Return why this user gets no mail; empty if nothing is known to be in its way."""
-    from allauth.account.models import EmailAddress  # the gateway reads job files too, and knows no sign-in
-
-    if not settings.EMAIL_HOST:
-        return _("nobody is mailed: this installation has no mail server")
-    if not EmailAddress.objects.filter(user=user, verified=True).exists():
-        return _("you are not mailed before you have confirmed an address on your user page")
-    return ""
 
 
 def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:

@@ -22,7 +22,9 @@ OF: Final = {
     },
     "quota": {"Budget", "ExceedsQuotaMax", "QuotaExhausted"},
     "limit": {"ArrayLimit", "UserLimit", "UserStages", "UserDevices"},
-    "service": {"PoolStopped", "MaintenanceWindow", "NodesUnavailable"},
+    "service": {
+        "PoolStopped", "MaintenanceWindow", "NodesUnavailable", "Reserved", "ReservationAhead", "ReservationOver",
+    },
     "capacity": {
         "WaitingForPreemption", "PlannedDeviceBusy", "PlannedLater", "TopologyUnsatisfied", "Fragmented",
         "CapacityInsufficient",

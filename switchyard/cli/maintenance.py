@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard maintenance --node g07 --in 2d --for 4h --reason "fan swap, ticket 311"
-  yard maintenance --pool train --from 2027-01-31T18:00:00Z --for 1d --reason "power" --dry-run
   yard maintenance --pool train --cron "0 3 * * 1" --zone Europe/Berlin --for 2h --until 2027-12-31 --reason "updates"
   yard maintenance --cancel 12 && yard maintenance
 """

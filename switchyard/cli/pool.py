@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard pool list                  every pool, its profile and whether you may submit to it
-  yard pool show default --json
   yard pool change default --set max_limit_s=86400 --set profile=fair
   yard pool add short --set max_limit_s=86400 --add-node g03
 """

@@ -46,6 +46,7 @@ MORE: list[Any] = [
     {"run": "x", "name": 5, "begin": "1900-01-01T00:00:00Z"},
     {"run": "x", "deadline": True},
     {"run": "a\0b"},
+    {"run": "x", "reservation": "A B"},
     {"run": 3},
     {"run": "x", "memory": "8 gigs"},
     {"run": "x", "cpus": 5000, "image": "-v"},

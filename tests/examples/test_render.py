@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from controlplane.documents import from_yaml
-
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/render"
 SMALL = ["--width", "16", "--height", "12"]
 
@@ -47,12 +43,3 @@ def test_the_elements_render_every_frame_once_and_one_picture_has_them(tmp_path:
     assert (width, height, len(points)) == (48, 24, 48 * 24 * 3)
     _width, _height, first = scene.read_png(frames[0])
     assert points[: 16 * 3] == first[: 16 * 3]
-
-
-@pytest.mark.parametrize("name", ["frames", "assemble"])
-def test_the_job_files_are_accepted(name: str) -> None:
-    from tests.controlplane.test_spec import accepted
-
-    file = from_yaml((EXAMPLE / f"{name}.yaml").read_bytes())
-    del file["workdir"]
-    assert accepted(file).stages
