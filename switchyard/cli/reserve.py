@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard reserve demo --project vision --node g07 --node g08 --in 2d --for 4h --reason "the demonstration"
-  yard reserve course --project teach --pool train --device H100 --count 16 --cron "0 9 * * 1" --zone Europe/Berlin --for 3h --until 2027-07-31 --reason "course"
+  yard reserve course --project teach --pool train --device H100 --count 16 --in 2d --for 3h --reason "the course"
   yard reserve demo --cancel && yard reserve
 """
 
