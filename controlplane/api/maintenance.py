@@ -13,6 +13,7 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
@@ -58,6 +59,13 @@ class WindowAskedSerializer(CalendarEntrySerializer):
     pool = serializers.CharField(default="", allow_blank=True)
 
 
+REFUSED = "invalid_window"
+UNKNOWN = {
+    "project": gettext_noop("there is no project {name}"),
+    "users": gettext_noop("there is no user {name}"),
+    **dict.fromkeys(("node", "nodes"), gettext_noop("there is no node {name}")),
+    "pool": gettext_noop("there is no pool {name}"),
+}
 EXAMPLE = {"starts_at": "2100-01-01T06:00:00Z", "ends_at": "2100-01-01T08:00:00Z", "reason": "new cables"}
 
 
@@ -88,10 +96,10 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     def create(self, request: Request) -> Response:
         """Plans a window, and returns the running stages that may run into it. Only staff."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(WindowAskedSerializer)
-        body["node"] = _named(Node, "node", body["node"], _("there is no node {name}"))
-        body["pool"] = _named(Pool, "pool", body["pool"], _("there is no pool {name}"))
+        body["node"] = named(Node, "node", [body["node"]], REFUSED)[0] if body["node"] else None
+        body["pool"] = named(Pool, "pool", [body["pool"]], REFUSED)[0] if body["pool"] else None
         if fault := maintenance.fault(MaintenanceWindow(**body)):
-            raise _refusal(*fault)
+            raise refusal(REFUSED, *fault)
         row = maintenance.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
         return Response(windows.detail(row, self.user), status=200 if only_tried else 201)
 
@@ -107,12 +115,16 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         return self.shown(maintenance.cancel(self.get_object(), self.user.get_username()))
 
 
-def _named(model: Any, field: str, name: str, unknown: str) -> Any:
-    row = model.objects.filter(name=name).first() if name else None
-    if name and row is None:
-        raise _refusal(field, unknown.format(name=name[:63]))
-    return row
+def named(model: Any, field: str, names: list[str], code: str) -> list[Any]:
+    """Return the rows of these names, each once. Raises 422 with ``field`` for the first that is not there."""
+    key = "username" if model is User else "name"
+    found = {getattr(row, key): row for row in model.objects.filter(**{f"{key}__in": names})}
+    for name in names:
+        if name not in found:
+            raise refusal(code, field, _(UNKNOWN[field]).format(name=name[:63]))
+    return [found[name] for name in dict.fromkeys(names)]
 
 
-def _refusal(field: str, detail: str) -> RequestRefused:
-    return RequestRefused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])
+def refusal(code: str, field: str, detail: str) -> RequestRefused:
+    """Return the refusal of an entry of the calendar for one of its fields."""
+    return RequestRefused(422, code, detail, errors=[FieldError(f"/{field}", detail, "invalid")])

@@ -17,23 +17,16 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer
-from controlplane.api.problem import RequestRefused
+from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, named, refusal
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, SingleViewSet
 from controlplane.fleet import reservations as service
 from controlplane.fleet.models import Node
-from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 from controlplane.queries import reservations
 
 MOST_NODES, MOST_USERS = 1_000, 100
-UNKNOWN = {
-    "project": gettext_noop("there is no project {name}"),
-    "users": gettext_noop("there is no user {name}"),
-    "nodes": gettext_noop("there is no node {name}"),
-    "pool": gettext_noop("there is no pool {name}"),
-}
+REFUSED = "invalid_reservation"
 SHOWN = timedelta(days=28)
 LONGEST = timedelta(days=366)
 
@@ -90,14 +83,14 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
     def create(self, request: Request) -> Response:
         """Plans a reservation, or in a dry run tells which nodes it would have. Only operators."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(ReservationAskedSerializer)
-        body["project"] = _named(Project, "project", "name", [body["project"]])[0]
-        body["users"] = _named(User, "users", "username", body["users"])
-        body["nodes"] = _named(Node, "nodes", "name", body["nodes"])
-        body["pool"] = _named(Pool, "pool", "name", [body["pool"]])[0] if body["pool"] else None
+        body["project"] = named(Project, "project", [body["project"]], REFUSED)[0]
+        body["users"] = named(User, "users", body["users"], REFUSED)
+        body["nodes"] = named(Node, "nodes", body["nodes"], REFUSED)
+        body["pool"] = named(Pool, "pool", [body["pool"]], REFUSED)[0] if body["pool"] else None
         try:
             row = service.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
         except service.ReservationRefused as error:
-            raise _refusal(error.field, str(error)) from None
+            raise refusal(REFUSED, error.field, str(error)) from None
         return self.shown(row, status=200 if only_tried else 201)
 
     @extend_schema(responses=reservations.Reservation)
@@ -110,18 +103,6 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
     def cancel(self, request: Request, name: str) -> Response:
         """Cancels a reservation, also one that has begun. What runs in it goes on. Only operators."""
         return self.shown(service.cancel(self.get_object(), self.user.get_username()))
-
-
-def _named(model: Any, field: str, key: str, names: list[str]) -> list[Any]:
-    found = {getattr(row, key): row for row in model.objects.filter(**{f"{key}__in": names})}
-    for name in names:
-        if name not in found:
-            raise _refusal(field, _(UNKNOWN[field]).format(name=name[:63]))
-    return [found[name] for name in dict.fromkeys(names)]
-
-
-def _refusal(field: str, detail: str) -> RequestRefused:
-    return RequestRefused(422, "invalid_reservation", detail, errors=[FieldError(f"/{field}", detail, "invalid")])
 
 
 class RangeSerializer(StrictSerializer):

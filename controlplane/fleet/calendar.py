@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -26,6 +27,11 @@ Span = tuple[datetime, datetime]
 # Id, node and pool of a window or nodes of a reservation, start, end, cron line, zone, length, reason, and the name and
 # project of a reservation; times in seconds since the epoch.
 Row = tuple[str, str | None, str | None, list[str], float, float, str, str, int | None, str, str, str]
+
+
+def not_ended(now: datetime) -> Q:
+    """Return the condition of entries that have neither ended nor been cancelled."""
+    return Q(cancelled_at=None, ends_at__gt=now)
 
 
 def times(entry: CalendarEntry, since: datetime, until: datetime) -> Iterator[Span]:

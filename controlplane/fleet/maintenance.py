@@ -19,14 +19,9 @@ from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
 
 
-def not_ended(now: datetime) -> Q:
-    """Return the condition of windows that have not ended."""
-    return Q(cancelled_at=None, ends_at__gt=now)
-
-
 def ahead(now: datetime) -> QuerySet[MaintenanceWindow]:
     """Return the windows that have not ended, the earliest first."""
-    return MaintenanceWindow.objects.filter(not_ended(now)).select_related("node", "pool")
+    return MaintenanceWindow.objects.filter(calendar.not_ended(now)).select_related("node", "pool")
 
 
 def by_node(nodes: Collection[Node], now: datetime) -> dict[str, list[MaintenanceWindow]]:
@@ -83,7 +78,7 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
     """Cancel a window, also one that has begun. Raises NodeRefused if it has ended or was cancelled before."""
     now = timezone.now()
     with transaction.atomic():
-        changed = MaintenanceWindow.objects.filter(pk=window.pk, cancelled_at=None, ends_at__gt=now).update(
+        changed = MaintenanceWindow.objects.filter(calendar.not_ended(now), pk=window.pk).update(
             cancelled_at=now, cancelled_by=actor
         )
         if not changed:

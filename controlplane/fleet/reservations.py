@@ -34,7 +34,7 @@ class ReservationRefused(NodeRefused):
 
 def ahead(now: datetime) -> QuerySet[Reservation]:
     """Return the reservations that have not ended, the earliest first."""
-    return rows().filter(cancelled_at=None, ends_at__gt=now)
+    return rows().filter(calendar.not_ended(now))
 
 
 def rows() -> QuerySet[Reservation]:
@@ -170,7 +170,7 @@ def cancel(made: Reservation, actor: str) -> Reservation:
     """Cancel a reservation, also one that has begun: its jobs that wait, wait on. Raises NodeRefused if it is over."""
     now = timezone.now()
     with transaction.atomic():
-        changed = Reservation.objects.filter(pk=made.pk, cancelled_at=None, ends_at__gt=now).update(
+        changed = Reservation.objects.filter(calendar.not_ended(now), pk=made.pk).update(
             cancelled_at=now, cancelled_by=actor
         )
         if not changed:

@@ -10,16 +10,15 @@ import django_filters
 import msgspec
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from django_filters.rest_framework import BooleanFilter
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.fleet import calendar, maintenance
 from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.jobs.models import Job, Part
+from controlplane.queries.calendar_entry import EntryFields, EntryFilter, fields_of
 
 
-class MaintenanceWindow(msgspec.Struct, frozen=True):
+class MaintenanceWindow(EntryFields, frozen=True):
     """A span in which a node, or all nodes of a pool, are out of service: nothing starts there that would run into it.
 
     With ``cron`` it recurs between ``starts_at`` and ``ends_at``: one begins at each time of that line in
@@ -29,35 +28,16 @@ class MaintenanceWindow(msgspec.Struct, frozen=True):
     id: int
     node: str | None
     pool: str | None
-    starts_at: datetime
-    ends_at: datetime
-    cron: str
-    time_zone: str
-    lasts_s: int | None
-    next_starts_at: datetime
-    next_ends_at: datetime
-    reason: str
-    made_by: str
-    cancelled_at: datetime | None
-    cancelled_by: str
 
 
-class WindowFilter(django_filters.FilterSet):
+class WindowFilter(EntryFilter):
     """Filters of windows; without ``all`` only those that have not ended."""
 
     node = django_filters.CharFilter(method="of_node", help_text="Name of a node: windows of it and of its pools.")
     pool = django_filters.CharFilter("pool__name", help_text="Name of a pool.")
-    all = BooleanFilter(method="with_ended", help_text="Those that have ended or were cancelled, too.")
-
-    def filter_queryset(self, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        chosen = super().filter_queryset(queryset)
-        return chosen if self.form.cleaned_data.get("all") else chosen.filter(maintenance.not_ended(timezone.now()))
 
     def of_node(self, rows: QuerySet[Row], name: str, value: str) -> QuerySet[Row]:
         return rows.filter(Q(node__name=value) | Q(pool__nodes__name=value))
-
-    def with_ended(self, rows: QuerySet[Row], name: str, value: bool) -> QuerySet[Row]:
-        return rows  # the filter above has seen it
 
 
 class Affected(msgspec.Struct, frozen=True):
@@ -90,33 +70,22 @@ def shown(rows: Iterable[Row], user: User | None = None) -> list[MaintenanceWind
 
 
 def _shown(row: Row) -> MaintenanceWindow:
-    starts_at, ends_at = calendar.next_time(row, timezone.now())
     return MaintenanceWindow(
+        **fields_of(row, timezone.now()),
         id=row.pk,
         node=row.node.name if row.node else None,
         pool=row.pool.name if row.pool else None,
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-        cron=row.cron,
-        time_zone=row.time_zone,
-        lasts_s=row.lasts_s,
-        next_starts_at=starts_at,
-        next_ends_at=ends_at,
-        reason=row.reason,
-        made_by=row.made_by,
-        cancelled_at=row.cancelled_at,
-        cancelled_by=row.cancelled_by,
     )
 
 
 def detail(row: Row, user: User) -> MaintenanceWindowDetail:
     """This window and the stages that it affects, as far as this user may see them."""
-    starts_at, _ends_at = calendar.next_time(row, timezone.now())
-    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > starts_at]
+    window = _shown(row)
+    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > window.next_starts_at]
     numbers = {job for job, _one in affected}
     visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
     return MaintenanceWindowDetail(
-        _shown(row),
+        window,
         [one for job, one in affected if job in visible],
         sum(job not in visible for job, _one in affected),
     )

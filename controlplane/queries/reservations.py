@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from heapq import merge
+from itertools import islice
 
 import django_filters
 import msgspec
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django_filters.rest_framework import BooleanFilter
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
@@ -18,12 +19,13 @@ from controlplane.fleet import calendar, reservations
 from controlplane.fleet.models import CalendarEntry, MaintenanceWindow, Node
 from controlplane.fleet.models import Reservation as Row
 from controlplane.queries import maintenance
+from controlplane.queries.calendar_entry import EntryFields, EntryFilter, fields_of
 from controlplane.queries.refusals import Unanswerable
 
 MOST_SPANS = 2_000
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(EntryFields, frozen=True):
     """A span in which whole nodes are for jobs of a project, or of some of its users, that name the reservation.
 
     With ``cron`` it recurs between ``starts_at`` and ``ends_at``: one begins at each time of that line in
@@ -34,38 +36,17 @@ class Reservation(msgspec.Struct, frozen=True):
     project: str
     users: list[str]
     nodes: list[str]
-    starts_at: datetime
-    ends_at: datetime
-    cron: str
-    time_zone: str
-    lasts_s: int | None
-    next_starts_at: datetime
-    next_ends_at: datetime
-    reason: str
-    made_by: str
-    cancelled_at: datetime | None
-    cancelled_by: str
 
 
-class ReservationFilter(django_filters.FilterSet):
+class ReservationFilter(EntryFilter):
     """Filters of reservations; without ``all`` only those that have not ended."""
 
     project = django_filters.CharFilter("project__name", help_text="Name of a project.")
     node = django_filters.CharFilter("nodes__name", help_text="Name of a node.")
     pool = django_filters.CharFilter(method="in_pool", help_text="Name of a pool: those with a node of it.")
-    all = BooleanFilter(method="with_ended", help_text="Those that have ended or were cancelled, too.")
-
-    def filter_queryset(self, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        chosen = super().filter_queryset(queryset)
-        if self.form.cleaned_data.get("all"):
-            return chosen
-        return chosen.filter(cancelled_at=None, ends_at__gt=timezone.now())
 
     def in_pool(self, rows: QuerySet[Row], name: str, value: str) -> QuerySet[Row]:
         return rows.filter(nodes__in=Node.objects.filter(pools__name=value)).distinct()
-
-    def with_ended(self, rows: QuerySet[Row], name: str, value: bool) -> QuerySet[Row]:
-        return rows  # the filter above has seen it
 
 
 def shown(rows: Iterable[Row], user: User | None = None) -> list[Reservation]:
@@ -73,27 +54,16 @@ def shown(rows: Iterable[Row], user: User | None = None) -> list[Reservation]:
     the project."""
     now = timezone.now()
     seen = set(permissions.visible_projects(user).values_list("pk", flat=True)) if user else set()
-    return [_shown(row, *calendar.next_time(row, now), named=row.project_id in seen) for row in rows]
-
-
-def _shown(row: Row, starts_at: datetime, ends_at: datetime, *, named: bool) -> Reservation:
-    return Reservation(
-        name=row.name,
-        project=row.project.name,
-        users=[user.get_username() for user in row.users.all()] if named else [],
-        nodes=[node.name for node in row.nodes.all()],
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-        cron=row.cron,
-        time_zone=row.time_zone,
-        lasts_s=row.lasts_s,
-        next_starts_at=starts_at,
-        next_ends_at=ends_at,
-        reason=row.reason,
-        made_by=row.made_by,
-        cancelled_at=row.cancelled_at,
-        cancelled_by=row.cancelled_by,
-    )
+    return [
+        Reservation(
+            **fields_of(row, now),
+            name=row.name,
+            project=row.project.name,
+            users=[user.get_username() for user in row.users.all()] if row.project_id in seen else [],
+            nodes=[node.name for node in row.nodes.all()],
+        )
+        for row in rows
+    ]
 
 
 class CalendarSpan(msgspec.Struct, frozen=True):
@@ -131,13 +101,14 @@ def spans(since: datetime, until: datetime, pool: str = "") -> Calendar:
     if pool:
         windows = windows.filter(Q(pool__name=pool) | Q(node__pools__name=pool)).distinct()
         kept = kept.filter(nodes__in=Node.objects.filter(pools__name=pool)).distinct()
-    found: list[CalendarSpan] = []
-    for row in (*windows, *kept):
-        found += _times(row, since, until)
-        if len(found) > 2 * MOST_SPANS:
-            break
-    found.sort(key=lambda one: (one.starts_at, one.kind, one.name, one.id or 0))
+    # Each entry tells its times in order, so only those that are shown are made.
+    order = merge(*(_times(row, since, until) for row in (*windows, *kept)), key=_when)
+    found = list(islice(order, MOST_SPANS + 1))
     return Calendar(since, until, len(found) > MOST_SPANS, found[:MOST_SPANS])
+
+
+def _when(one: CalendarSpan) -> tuple[object, ...]:
+    return one.starts_at, one.kind, one.name, one.id or 0
 
 
 def _times(row: CalendarEntry, since: datetime, until: datetime) -> Iterable[CalendarSpan]:

@@ -37,6 +37,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action not in ("add", "change") and (args.set or args.add_node or args.remove_node):
+        raise UsageError("--set, --add-node and --remove-node belong to yard pool add and change")
     if args.action in ("add", "change", "delete"):
         return _edit(args)
     with connect(args) as client:

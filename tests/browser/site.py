@@ -19,16 +19,14 @@ from pathlib import Path
 
 import psycopg
 
+from bench import chromium
 from controlplane.demo import measurements
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "yard_browser"
 PASSWORD = "a-long-password-for-tests"
 HOSTILE = '<img src=x onerror="alert(1)">'
-LAUNCH = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run", "--hide-scrollbars",
-)  # fmt: skip
+LAUNCH = (*chromium.LAUNCH, "--hide-scrollbars")
 
 
 @dataclass(frozen=True)
