@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db import connection
+
 from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
@@ -33,6 +35,8 @@ def plant(
     week.write(cluster, days)
     today.write(cluster)
     cluster.measure()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")  # else the scheduler's questions are planned for tables as empty as they were
     planned.write(cluster)
     entitled.write(cluster, days)
     account = service_accounts.create(
