@@ -204,8 +204,8 @@ class Jobs:
     ) -> JobRecord:
         """Queue a job and return it. The job is stored when this returns.
 
-        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
-        the same job returns the same job again, however often it is sent.
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first, unless it names a git repository.
+        The same ``idempotency_key`` with the same job returns the same job again, however often it is sent.
         """
         body = _sent(self._wire, self._body(spec), workdir)
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
@@ -213,7 +213,7 @@ class Jobs:
     def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
-        if any("workdir" in body for body in bodies):
+        if any(isinstance(body.get("workdir"), str | os.PathLike) for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
         made: list[dict[str, Any]] = []
         for at in range(0, len(bodies), BATCH):
@@ -223,7 +223,8 @@ class Jobs:
     def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
         """Dry-run ``spec``: ``validate`` parses it, ``placement`` also returns where and when it would start."""
         body = self._body(spec)
-        body.pop("workdir", None)
+        if not isinstance(body.get("workdir"), Mapping):
+            body.pop("workdir", None)
         return dict(self._wire.post("/jobs", body, params={"dry_run": how}))
 
     def get(self, job: Ref) -> JobRecord:
@@ -1010,6 +1011,8 @@ def _sent(wire: Wire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bu
     """Send ``workdir``, or the folder that a job file names so, and return the file with its bundle."""
     named = body.pop("workdir", None)
     folder = workdir if workdir is not None else named
+    if isinstance(folder, Mapping):
+        return {**body, "workdir": dict(folder)}  # a git repository, which the control plane fetches
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, notify, spec, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, notify, spec, utilization_policy
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -271,6 +271,25 @@ def _stage() -> Schema:
     return {**stage, "allOf": [_NOT_BOTH]}
 
 
+def _workdir() -> Schema:
+    repository = _keyed(
+        git_ask.KEYS,
+        {
+            "url": _told(
+                {"type": "string", "pattern": "^https?://", "maxLength": 500}, "The https:// address of the repository"
+            ),
+            "rev": _pattern(git_ask.REV.pattern, "A branch, a tag or the full id of a commit; HEAD if left out"),
+            "secret": _text(128, "The secret of the project that is the password of a private repository"),
+            "username": _text(128, "The user who goes with the secret; git if left out"),
+        },
+        ["url"],
+    )
+    return {
+        "description": "A folder on your machine that is packed and sent, or a git repository that is fetched",
+        "anyOf": [{"type": ["string", "null"]}, _mapping({"git": repository}, ["git"])],
+    }
+
+
 def _array() -> Schema:
     ends = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
     ranges = [
@@ -354,7 +373,7 @@ def schema(url: str = "") -> Schema:
                 "propertyNames": {"pattern": f"^{_LABEL}$"},
                 "additionalProperties": {**_SCALAR, "maxLength": 200},
             },
-            "workdir": {"description": "A folder on your machine that is packed and sent"},
+            "workdir": _workdir(),
             "bundle": _pattern(f"(?:{_SHA256})?", "The SHA-256 of a folder that was sent before, instead of workdir"),
             "hold": {"type": "boolean", "description": "Queue it on hold"},
             "reservation": _text(63, "The reservation of its project in which it runs"),

@@ -24,10 +24,11 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet import reservations
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, masked, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
+from controlplane.jobs.git_ask import GitAsk
 from controlplane.jobs.section import FieldError, Section
 from controlplane.jobs.values import (
     Unacceptable,
@@ -155,6 +156,7 @@ class Resolved:
     priority: int
     labels: dict[str, str]
     bundle: str
+    git: GitAsk | None
     hold: bool
     stages: tuple[ResolvedStage, ...]
     array: ArrayPlan | None = None
@@ -171,6 +173,7 @@ class Resolved:
             "priority": {"class": self.priority_class, "value": self.priority},
             "labels": self.labels,
             "bundle": self.bundle or None,
+            "source": self.git.plain() if self.git else None,
             "hold": self.hold,
             "array": self.array.plain() if self.array else None,
             "depends_on": [{"job": each.on.name if each.on else None, "when": each.when} for each in self.depends_on],
@@ -280,6 +283,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
+    git = git_ask.read(job, project, rules.secrets)
     stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
@@ -311,6 +315,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         priority=value,
         labels=labels,
         bundle=bundle,
+        git=git,
         hold=hold,
         stages=tuple(stages),
         array=array,

@@ -7,16 +7,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from controlplane import addresses
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User, slug
 from controlplane.accounts.permissions import Permit
 from controlplane.notifications.models import Webhook
-from controlplane.notifications.outbound import NotDelivered, parsed_url
 from scheduler.core.model.lifecycle import FINAL, State
 
 MOST_WEBHOOKS: Final = 20
@@ -60,7 +61,7 @@ def put(user: User, project: Project, name: str, url: str, states: Sequence[str]
         row.retry_at, row.failures, row.fault = None, 0, ""
         row.save()
         # Its path may be a secret of whoever is told.
-        host = parsed_url(url).hostname
+        host = addresses.parsed(url, settings.WEBHOOK_NETWORKS).hostname
         audit.record("webhook.set", _named(row), after={"host": host, "states": row.states, "format": kind})
     return row, key
 
@@ -87,8 +88,8 @@ def _check(name: str, url: str, states: Sequence[str]) -> None:
         detail = _("states must be one or more of {states}").format(states=", ".join(State))
         raise WebhookRefused("invalid", detail, "states")
     try:
-        parsed_url(url)
-    except NotDelivered as error:
+        addresses.parsed(url, settings.WEBHOOK_NETWORKS)
+    except addresses.AddressRefused as error:
         says = {
             "https_only": _("url must begin with https://"),
             "private_address": _("url must name a public host; private networks are those of YARD_WEBHOOK_NETWORKS"),

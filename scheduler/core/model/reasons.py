@@ -27,6 +27,7 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry("JobDependency", "waits for {jobs}", "nobody"),
     ReasonEntry("NamesakePending", "an earlier job of {user} called {name} has not ended", "nobody"),
     ReasonEntry("ArrayLimit", "array {array} runs at most {limit} of its elements at a time", "nobody"),
+    ReasonEntry("SourcePending", "its code is being fetched from {url} at {rev}", "nobody"),
     ReasonEntry("BeginTime", "not before {time}", "nobody"),
     ReasonEntry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
     ReasonEntry("InvalidSpec", "cannot run as written: {detail}", "user"),
