@@ -75,9 +75,7 @@ def code_of(server: GitServer, name: str = "code.git", rev: str = "HEAD", **more
     return told.value.code
 
 
-def test_a_job_waits_for_its_code_and_every_attempt_has_the_same_commit(
-    town: Town, agent: Agent, server: GitServer
-) -> None:
+def test_a_job_waits_for_its_code_and_all_attempts_have_one_commit(town: Town, agent: Agent, server: GitServer) -> None:
     head = git(server.folder / "code.git", "rev-parse", "HEAD")
     job = town.job(workdir=asked(server, rev="main"), retry={"max": 2})
     town.cycle()
@@ -116,9 +114,7 @@ def test_a_branch_a_tag_and_a_full_id_lead_to_a_commit(server: GitServer) -> Non
         assert (found.commit, found.sha256) == (commit, again.sha256), "the same commit is the same bundle"
 
 
-def test_elements_of_an_array_share_one_source_and_one_on_hold_gets_its_code(
-    town: Town, agent: Agent, server: GitServer
-) -> None:
+def test_elements_share_one_source_also_on_hold(town: Town, agent: Agent, server: GitServer) -> None:
     answer = town.owner.post(
         "/jobs", {"name": "a", "run": "true", "array": {"indexes": "0-3"}, "hold": True, "workdir": asked(server)}
     )
@@ -129,9 +125,7 @@ def test_elements_of_an_array_share_one_source_and_one_on_hold_gets_its_code(
     assert "" not in Job.objects.values_list("bundle", flat=True)
 
 
-def test_a_private_repository_is_opened_by_a_secret_that_is_shown_nowhere(
-    town: Town, agent: Agent, server: GitServer
-) -> None:
+def test_a_private_repository_is_opened_by_a_secret(town: Town, agent: Agent, server: GitServer) -> None:
     server.passwords["code.git"] = "deploy:canary"
     assert town.owner.user is not None
     secrets.put(town.owner.user, town.project, "GIT_TOKEN", "canary")
