@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, notify, spec, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, mounts, notify, spec, utilization_policy
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -205,6 +205,19 @@ def _shared() -> Schema:
         ),
         "launcher": _one_of(("per-node", "per-device"), "One process per node, or one per device"),
         "inputs": _list(source, flow.MOST, description="What it reads"),
+        "mounts": _list(
+            _keyed(
+                mounts.KEYS,
+                {
+                    "source": text(400, "A folder of the nodes, in one that the pool declares"),
+                    "path": text(400, "Where it lies in the container; where it is on the node, if left out"),
+                    "readonly": {"type": "boolean", "description": "Nothing can be written there; true if left out"},
+                },
+                ["source"],
+            ),
+            mounts.MOST,
+            description="Folders of the nodes that it sees",
+        ),
         "outputs": _list(_pattern("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"), flow.MOST, description="What it leaves"),
         "secrets": _list(
             {

@@ -24,7 +24,7 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet import reservations
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, masked, notify, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, masked, mounts, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
@@ -51,7 +51,7 @@ from scheduler.core.model import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets", "avoid", "site", "setup",
+    "inputs", "outputs", "secrets", "avoid", "site", "setup", "mounts",
     "utilization_policy",
 )  # fmt: skip
 JOB_KEYS: Final = (
@@ -62,7 +62,7 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "venv", "shm", "mounts", "profiling",
+    "venv", "shm", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -562,6 +562,7 @@ def _stage(
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
+    folders = mounts.read(section, pool, ways)
     reads, leaves = flow.inputs(section), flow.outputs(section)
     held = partial(rules.secrets, project) if project is not None else tuple
     secrets, named = demand.secrets(section, ways, project.name if project else "", held)
@@ -594,6 +595,7 @@ def _stage(
         **({"named_secrets": named} if named else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
+        **({"mounts": folders} if folders else {}),
         **({"setup": setup} if setup else {}),
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),

@@ -38,6 +38,7 @@ class PoolForm(forms.ModelForm):
             "profile",
             "shadow_profile",
             "storage_path",
+            "mounts",
             "default_limit_s",
             "max_limit_s",
             "min_runtime_s",

@@ -320,6 +320,7 @@ class PendingStages:
             deadline_at=demand.deadline_at(request, submitted),
             avoid=tuple(request.get("avoid", ())),
             site=request.get("site", ""),
+            mounts=demand.mount_sources(request),
             reservation=request.get("reservation", ""),
             within=request.get("within", ""),
             within_required=request.get("within_required", False),
