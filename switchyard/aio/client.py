@@ -199,8 +199,8 @@ class AsyncJobs:
     ) -> AsyncJobRecord:
         """Queue a job and return it. The job is stored when this returns.
 
-        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
-        the same job returns the same job again, however often it is sent.
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first, unless it names a git repository.
+        The same ``idempotency_key`` with the same job returns the same job again, however often it is sent.
         """
         body = await _sent(self._wire, self._body(spec), workdir)
         return AsyncJobRecord(self, await self._wire.post("/jobs", body, key=idempotency_key))
@@ -208,7 +208,7 @@ class AsyncJobs:
     async def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
-        if any("workdir" in body for body in bodies):
+        if any(isinstance(body.get("workdir"), str | os.PathLike) for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with AsyncClient.upload and give its bundle")
         made: list[dict[str, Any]] = []
         for at in range(0, len(bodies), BATCH):
@@ -218,7 +218,8 @@ class AsyncJobs:
     async def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
         """Dry-run ``spec``: ``validate`` parses it, ``placement`` also returns where and when it would start."""
         body = self._body(spec)
-        body.pop("workdir", None)
+        if not isinstance(body.get("workdir"), Mapping):
+            body.pop("workdir", None)
         return dict(await self._wire.post("/jobs", body, params={"dry_run": how}))
 
     async def get(self, job: Ref) -> AsyncJobRecord:
@@ -972,6 +973,8 @@ async def _sent(
     """Send ``workdir``, or the folder that a job file names so, and return the file with its bundle."""
     named = body.pop("workdir", None)
     folder = workdir if workdir is not None else named
+    if isinstance(folder, Mapping):
+        return {**body, "workdir": dict(folder)}
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")
