@@ -86,6 +86,7 @@ CHANGES = (
     _("without one {domain} for all its nodes"),
     _("with the nodes that it avoids"),
     _("in pool {pool}"),
+    _("without its mounts"),
     _("with its data allowed to leave {site}"),
     _("with a quota of {quota} {kind} for project {project} instead of {was}"),
     _("in priority class {name}"),
