@@ -249,7 +249,7 @@ def _compressed(process: subprocess.Popen[bytes], into: Incoming, until: float) 
     """Compress what the process prints; return the digest and the size. Raises NotFetched if it is too much."""
     sink, unpacked = _Measured(into), 0
     assert process.stdout is not None
-    with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0, compresslevel=6) as packed:  # type: ignore[arg-type]
+    with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0, compresslevel=6) as packed:
         while piece := process.stdout.read(PIECE):
             unpacked += len(piece)
             if unpacked > MOST_UNPACKED or sink.size > settings.BUNDLE_MAX_BYTES:

@@ -6,6 +6,7 @@ One run at a time, and in it one repository of each project at once, so that no 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
@@ -76,7 +77,7 @@ def _fetch_due() -> int:
     return fetched
 
 
-def _claimed(busy: Collection[object]) -> GitSource | None:
+def _claimed(busy: Collection[uuid.UUID]) -> GitSource | None:
     """Claim the oldest source that is due, of a project that is not busy."""
     now = timezone.now()
     wanted = Job.objects.filter(source=OuterRef("pk"), state__in=(State.PENDING, State.HELD))

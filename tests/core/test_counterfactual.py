@@ -283,6 +283,8 @@ def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
             fields = {"pool_refused": False}
         case "site":
             fields = {"site": ""}
+        case "mounts":
+            fields = {"mounts": ()}
         case "avoid":
             fields = {"avoid": ()}
         case "domain":
