@@ -17,7 +17,9 @@ GIB = 2**30
 
 
 def rules(**changes: Any) -> SubmitRules:
-    pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait")
+    pool = SimpleNamespace(
+        name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait", mounts=[{"path": "/srv"}]
+    )
     classes = {
         "high": SimpleNamespace(name="high", value=750, preemptible=True, staff_only=True),
         "medium": SimpleNamespace(name="medium", value=500, preemptible=True, staff_only=False),
