@@ -25,7 +25,6 @@ from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools.models import PriorityClass
 from controlplane.queries import priority_classes
 
-
 MOST_PROJECTS: Final = 1_000
 
 

@@ -61,7 +61,7 @@ def class_usable_by(user: User) -> Callable[[PriorityClass, Project], bool]:
     led = cache(lambda: set(permissions.led(user).values_list("pk", flat=True)))
 
     def may_use(found: PriorityClass, project: Project) -> bool:
-        return any_priority or (not found.staff_only or project.pk in led()) and is_for(found, project)
+        return any_priority or ((not found.staff_only or project.pk in led()) and is_for(found, project))
 
     return may_use
 

@@ -22,7 +22,9 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "add", "change", "allow", "delete"))
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=("list", "show", "add", "change", "allow", "delete")
+    )
     parser.add_argument("name", nargs="?", default="", help="the pool")
     parser.add_argument(
         "--set",
@@ -32,7 +34,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="for add and change: a field of the REST interface, such as default_limit_s=3600; may be repeated",
     )
     parser.add_argument("--project", action="append", default=[], metavar="PROJECT", help="for allow: whose jobs may")
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help="for allow: whose members' jobs may")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="for allow: whose members' jobs may"
+    )
     parser.add_argument("--nobody", action="store_true", help="for allow: no job may use it")
     parser.add_argument("--add-node", action="append", default=[], metavar="NODE", help="put a node into it too")
     parser.add_argument("--remove-node", action="append", default=[], metavar="NODE", help="take a node out of it")

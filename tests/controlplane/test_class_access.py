@@ -44,7 +44,8 @@ def shut(town: Town) -> Town:
 def test_classes_are_for_all_projects_until_they_name_some(town: Town) -> None:
     town.machine()
     found = {one["name"]: (one["projects"], one["usable"]) for one in town.owner.read("/priority-classes")["results"]}
-    assert found["medium"] == (None, True) and found["high"] == (None, False)
+    assert found["medium"] == (None, True)
+    assert found["high"] == (None, False)
     assert town.owner.post("/jobs", {"run": "x"}).status_code == 201
     assert town.staff.read("/priority-classes/medium")["projects"] is None
 
