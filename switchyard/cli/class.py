@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -93,7 +93,7 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
     yield f"  you may use it {'yes' if row['usable'] else 'no'}"
 
 
-def _whose(row: dict[str, Any]) -> str:
+def _whose(row: Row) -> str:
     """Return whom a class is for, in words."""
     leads = "leads of " if row["restricted"] else ""
     if row["projects"] is None:
