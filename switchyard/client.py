@@ -174,6 +174,35 @@ class Client:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
+    def pool_access(self, pool: str) -> dict[str, Any]:
+        """Return the ``projects`` and ``groups`` that may use a pool, and whether it is ``restricted`` to them."""
+        return dict(self.wire.get(f"{_pool(pool)}/access"))
+
+    def allow_pool(
+        self, pool: str, *, projects: Sequence[str] = (), groups: Sequence[str] = (), restricted: bool = False
+    ) -> dict[str, Any]:
+        """Let only these use a pool; without any everybody, or nobody if it is to be restricted. For operators."""
+        body = {"projects": [*projects], "groups": [*groups], "restricted": restricted}
+        return dict(self.wire.call("PUT", f"{_pool(pool)}/access", json=body).json())
+
+    def priority_classes(self) -> Iterator[dict[str, Any]]:
+        """Yield the priority classes, the most urgent first: ``projects`` may use each, null is all."""
+        yield from self.wire.get("/priority-classes")["results"]
+
+    def create_priority_class(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a priority class: ``name``, ``value``, ``preemptible``, ``restricted``, ``projects``. For accountants."""
+        return dict(self.wire.post("/priority-classes", dict(settings)))
+
+    def change_priority_class(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a priority class for jobs submitted from now on; with its ETag only as it was read. For
+        accountants."""
+        path = f"/priority-classes/{quote(name, safe='')}"
+        return dict(self.wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete_priority_class(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a priority class; jobs that have it keep its value. For accountants."""
+        self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})

@@ -330,6 +330,12 @@ def _numbers(count: int, user: User, *, alone: bool) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+def keep_submissions_out(user: User) -> None:
+    """Let the user's submissions wait until the transaction ends; jobs are locked before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_SUBMITS, user.pk])
+
+
 _LOCK_JOBS = "SELECT id FROM jobs_job WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 _LOCK_ARRAYS = "SELECT number FROM jobs_array WHERE number = ANY(%s) ORDER BY number FOR KEY SHARE"
 _WHOLE = """

@@ -116,7 +116,7 @@ class SubmitRules:
     default_pool: str = "default"
     default_class: str = "medium"
     may_number: bool = False
-    may_use_staff_classes: Callable[[Project], bool] = lambda project: False
+    may_use_class: Callable[[PriorityClass, Project], bool] = lambda found, project: not found.staff_only
     earlier: depends_on.Finder = lambda name: None
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
@@ -202,9 +202,6 @@ def rules_for(user: User) -> SubmitRules:
     default = next((name for name, project in projects.items() if project.id == user.default_project_id), "")
     if not default:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
-    # Few files name such a class; many files in one request need one query.
-    led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
-    any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
     return SubmitRules(
@@ -212,9 +209,9 @@ def rules_for(user: User) -> SubmitRules:
         pools={pool.name: pool for pool in Pool.objects.all()},
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
-        may_number=any_priority,
+        may_number=permissions.may(user, Permit.USE_ANY_PRIORITY),
         may_use=pool_access.usable_by(user),
-        may_use_staff_classes=lambda project: any_priority or project.id in led(),
+        may_use_class=pool_access.class_usable_by(user),
         earlier=depends_on.finder(user),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
@@ -422,13 +419,21 @@ def _priority(job: Section, rules: SubmitRules, project: Project | None) -> tupl
         job.refuse("priority", said.format(value=shown(given), others=others), "unknown_class")
         return "", 0, True
     found = rules.classes[given]
-    if found.staff_only and project is not None and not rules.may_use_staff_classes(project):
-        open_to_all = [name for name, each in rules.classes.items() if not each.staff_only]
-        detail = _("class {name} is for leads of the project and staff; there are {others}").format(
-            name=given, others=listed(open_to_all)
-        )
-        job.refuse("priority", detail, "denied")
+    if project is not None and (refused := class_refusal(rules, found, project)):
+        job.refuse("priority", refused, "denied")
     return found.name, found.value, found.preemptible
+
+
+def class_refusal(rules: SubmitRules, found: PriorityClass, project: Project) -> str:
+    """Return why a job in a project may not use a priority class, with those that it may; empty if it may."""
+    if rules.may_use_class(found, project):
+        return ""
+    others = [name for name, each in rules.classes.items() if rules.may_use_class(each, project)]
+    if not others:
+        said = _("you may not use class {name} in project {project}, nor any other; ask an accountant")
+    else:
+        said = _("you may not use class {name} in project {project}; you may use {others}")
+    return said.format(name=found.name, project=project.name, others=listed(others))
 
 
 def _labels(job: Section) -> dict[str, str]:

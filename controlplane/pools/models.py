@@ -182,7 +182,20 @@ class PriorityClass(models.Model):
     name = models.CharField(max_length=40, primary_key=True, validators=[slug])
     value = models.IntegerField(validators=[MinValueValidator(0), MaxValueValidator(10_000)])
     preemptible = models.BooleanField(default=True)
-    staff_only = models.BooleanField(default=False)
+    staff_only = models.BooleanField(
+        default=False, help_text=_("Only leads of a project may use it there, and who may use any priority.")
+    )
+    projects_only = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Only jobs of the projects below may use this class; where none is left, nobody's. Always so where one is "
+            "chosen. Waiting jobs keep the class that they have."
+        ),
+    )
+    allowed_projects = models.ManyToManyField(
+        Project, blank=True, related_name="+", help_text=_("Whose jobs may use this class, where it is for some only.")
+    )
 
     class Meta:
         ordering = ["-value"]
