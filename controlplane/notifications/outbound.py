@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,12 +32,21 @@ _SPECIAL: Final = tuple(
 )
 
 
-class NotDelivered(Exception):
-    """A request was not answered with success. ``code`` is stable."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The beginning of an answer. ``is_public`` says that the address is one that everybody reaches."""
 
-    def __init__(self, code: str) -> None:
+    status: int
+    body: bytes
+    is_public: bool
+
+
+class NotDelivered(Exception):
+    """A request was not answered with success. ``code`` is stable; ``answer`` is what came all the same."""
+
+    def __init__(self, code: str, answer: Answer | None = None) -> None:
         super().__init__(code)
-        self.code = code
+        self.code, self.answer = code, answer
 
 
 def parsed_url(url: str) -> SplitResult:
@@ -66,6 +76,12 @@ def _is_allowed(address: Address, scheme: str) -> bool:
     if any(address in network for network in _SPECIAL) or address.is_multicast or address.is_reserved:
         return False
     return scheme == "https" and address.is_global
+
+
+def _is_own(address: str) -> bool:
+    """Whether an address that was connected to lies in one of the private networks that may be reached."""
+    place = ipaddress.ip_address(address.partition("%")[0])
+    return any((getattr(place, "ipv4_mapped", None) or place) in network for network in settings.WEBHOOK_NETWORKS)
 
 
 def _resolved(host: str, port: int, scheme: str) -> str:
@@ -102,14 +118,13 @@ class _Connection(http.client.HTTPConnection):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Send a POST; returns the beginning of the answer if it was 2xx. Raises NotDelivered."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Send a POST; returns the answer if it was 2xx. Raises NotDelivered."""
     parts = parsed_url(url)
     is_tls = parts.scheme == "https"
     host, port = str(parts.hostname), parts.port or (443 if is_tls else 80)
-    connection = _Connection(
-        host, port, _resolved(host, port, parts.scheme), ssl.create_default_context() if is_tls else None
-    )
+    address = _resolved(host, port, parts.scheme)
+    connection = _Connection(host, port, address, ssl.create_default_context() if is_tls else None)
     timer = threading.Timer(MOST_S, connection.cut)
     timer.daemon = True
     timer.start()
@@ -117,7 +132,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        status, answer = response.status, response.read(MOST_READ)
+        answer = Answer(response.status, response.read(MOST_READ), not _is_own(address))
     except ssl.SSLError:
         raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
     except TimeoutError:
@@ -129,6 +144,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         connection.close()
     if connection.is_cut:
         raise NotDelivered("timed_out")
-    if not 200 <= status < 300:
-        raise NotDelivered(f"status_{status}")
+    if not 200 <= answer.status < 300:
+        raise NotDelivered(f"status_{answer.status}", answer)
     return answer

@@ -27,6 +27,7 @@ from controlplane.accounts.models import AuditEntry, Member, Project, Token, Use
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
 from controlplane.jobs.models import Attempt, Job
+from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
@@ -140,6 +141,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def limit() -> int:
         return Limit.objects.latest("id").pk
 
+    def tried_event() -> Any:
+        return TriedDelivery.objects.latest("id").event
+
     def token() -> HttpResponse:
         return owner.post("/tokens", {"name": "ci", "days": 1})
 
@@ -162,6 +166,18 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 content_type="application/json",
             ),
             "webhook.set",
+        ),
+        ("PATCH", "projects/{name}/webhooks/{webhook}"): (
+            lambda: town.lead.patch("/projects/default/webhooks/chat", {"states": ["FAILED"]}),
+            "webhook.set",
+        ),
+        ("POST", "projects/{name}/webhooks/{webhook}/test"): (
+            lambda: town.lead.post("/projects/default/webhooks/chat/test"),
+            "webhook.test",
+        ),
+        ("POST", "projects/{name}/webhooks/{webhook}/deliveries/{event}/resend"): (
+            lambda: town.lead.post(f"/projects/default/webhooks/chat/deliveries/{tried_event()}/resend"),
+            "webhook.resend",
         ),
         ("DELETE", "projects/{name}/webhooks/{webhook}"): (
             lambda: town.lead.client.delete("/api/v1/projects/default/webhooks/chat"),
