@@ -53,6 +53,7 @@ class Client:
         self.schedules = Schedules(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
+        self.webhooks = Webhooks(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = NumberedSettings(self.wire, "/quotas")
@@ -848,6 +849,46 @@ class Secrets:
         self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
 
 
+class Webhooks:
+    """The webhooks of projects: addresses that are told when jobs change. Their keys are returned once."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, project: str) -> Iterator[dict[str, Any]]:
+        """Yield the webhooks of a project by name."""
+        yield from self._wire.get(_webhooks_of(project))["results"]
+
+    def get(self, project: str, name: str) -> dict[str, Any]:
+        """Return a webhook."""
+        return dict(self._wire.get(_webhooks_of(project, name)))
+
+    def set(self, project: str, name: str, url: str, **settings: Any) -> dict[str, Any]:
+        """Make a webhook or set it anew, and return it as ``webhook``, with its ``key`` if it is new. ``settings`` are
+        ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings}).json())
+
+    def change(self, project: str, name: str, **settings: Any) -> dict[str, Any]:
+        """Change what is named of ``url``, ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PATCH", _webhooks_of(project, name), json=settings).json())
+
+    def test(self, project: str, name: str) -> dict[str, Any]:
+        """Send one event now; ``fault`` is empty if it was accepted."""
+        return dict(self._wire.post(f"{_webhooks_of(project, name)}/test", {}))
+
+    def deliveries(self, project: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the newest deliveries and how they went, the last try first."""
+        yield from self._wire.get(f"{_webhooks_of(project, name)}/deliveries")["results"]
+
+    def resend(self, project: str, name: str, event: str) -> None:
+        """Have a delivery that failed sent again."""
+        self._wire.call("POST", f"{_webhooks_of(project, name)}/deliveries/{quote(event, safe='')}/resend", json={})
+
+    def delete(self, project: str, name: str) -> None:
+        """Delete a webhook, if there is one of this name."""
+        self._wire.call("DELETE", _webhooks_of(project, name))
+
+
 class Projects:
     """The projects that you may see, and the roles of people in them."""
 
@@ -990,6 +1031,10 @@ def _pool(pool: str) -> str:
 
 def _project(name: str) -> str:
     return f"/projects/{quote(name, safe='')}"
+
+
+def _webhooks_of(project: str, name: str = "") -> str:
+    return f"/projects/{quote(project, safe='')}/webhooks" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _secrets_of(project: str) -> str:
