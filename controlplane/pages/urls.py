@@ -44,6 +44,7 @@ from controlplane.pages import (
     timeline,
     usage,
     user,
+    webhooks,
 )
 
 urlpatterns = [
@@ -89,6 +90,14 @@ urlpatterns = [
     path("secrets", secrets.show, name="secrets"),
     path("secrets/set", secrets.put, name="secrets-set"),
     path("secrets/delete", secrets.delete, name="secrets-delete"),
+    path("webhooks", webhooks.show, name="webhooks"),
+    path("webhooks/add", webhooks.add, name="webhooks-add"),
+    path("webhooks/<slug:project>/<slug:name>", webhooks.one, name="webhook"),
+    *(
+        path(f"webhooks/<slug:project>/<slug:name>/{verb}", webhooks.act, {"verb": verb}, name=f"webhook-{verb}")
+        for verb in ("change", "on", "off", "test", "delete")
+    ),
+    path("webhooks/<slug:project>/<slug:name>/deliveries/<uuid:event>/resend", webhooks.resend, name="webhook-resend"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
     # allauth finds its pages by these names. Its other pages are deliberately left out.
