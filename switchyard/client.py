@@ -686,6 +686,11 @@ class Maintenance:
         params = {"dry_run": "true"} if dry_run else None
         return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
+    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
+        it."""
+        return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+
     def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
@@ -735,9 +740,19 @@ class Reservations:
         body |= {key: value for key, value in named.items() if value}
         return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
 
+    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
+        return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+
     def cancel(self, name: str) -> dict[str, Any]:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+    """Change an entry of the calendar and return it."""
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
+    return dict(wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json())
 
 
 def _entry(

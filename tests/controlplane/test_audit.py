@@ -271,6 +271,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: staff.post("/maintenance-windows", {"node": "n1", "starts_at": starts, "ends_at": ends, **WHY}),
             "maintenance.plan",
         ),
+        ("PATCH", "maintenance-windows/{number}"): (
+            lambda: staff.patch(f"/maintenance-windows/{window()}", {"reason": "new fans"}),
+            "maintenance.change",
+        ),
         ("POST", "maintenance-windows/{number}/cancel"): (
             lambda: staff.post(f"/maintenance-windows/{window()}/cancel"),
             "maintenance.cancel",
@@ -281,6 +285,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 {"name": "demo", "project": "default", "nodes": ["n1"], "starts_at": ends, "ends_at": more, **WHY},
             ),
             "reservation.plan",
+        ),
+        ("PATCH", "reservations/{name}"): (
+            lambda: staff.patch("/reservations/demo", {"reason": "another one"}),
+            "reservation.change",
         ),
         ("POST", "reservations/{name}/cancel"): (
             lambda: staff.post("/reservations/demo/cancel"),
