@@ -17,6 +17,8 @@ from controlplane.pages import (
     address,
     array,
     audit,
+    calendar,
+    calendar_entry,
     consolidation,
     decisions,
     device,
@@ -87,6 +89,16 @@ urlpatterns = [
     ),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),
+    path("calendar", calendar.show, name="calendar"),
+    *(
+        path(f"calendar/new/{kind}", calendar_entry.new, {"kind": kind}, name=f"calendar-new-{kind}")
+        for kind in ("maintenance", "reservation")
+    ),
+    *(
+        path(f"calendar/{place}{tail}", view, {"kind": kind}, name=f"calendar-{kind}{tail}")
+        for kind, place in (("maintenance", "maintenance/<int:key>"), ("reservation", "reservations/<slug:key>"))
+        for tail, view in (("", calendar_entry.one), ("/change", calendar_entry.change), ("/end", calendar_entry.end))
+    ),
     path("secrets", secrets.show, name="secrets"),
     path("secrets/set", secrets.put, name="secrets-set"),
     path("secrets/delete", secrets.delete, name="secrets-delete"),
