@@ -82,6 +82,8 @@ urlpatterns = [
     path("profiles/<slug:name>", profiles.one, name="profile"),
     path("schedules", schedules.show, name="schedules"),
     path("schedules/new", schedules.make, name="schedules-make"),
+    path("schedules/times", schedules.times, name="schedules-times"),
+    path("schedules/<int:number>/change", schedules.change, name="schedule-change"),
     path("schedules/<int:number>", schedules.one, name="schedule"),
     *(
         path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
