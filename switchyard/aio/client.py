@@ -681,6 +681,11 @@ class AsyncMaintenance:
         params = {"dry_run": "true"} if dry_run else None
         return dict(await self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
+    async def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
+        it."""
+        return await _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+
     async def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
@@ -730,9 +735,19 @@ class AsyncReservations:
         body |= {key: value for key, value in named.items() if value}
         return dict(await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
 
+    async def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
+        return await _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+
     async def cancel(self, name: str) -> dict[str, Any]:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return dict(await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+async def _changed(wire: AsyncWire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+    """Change an entry of the calendar and return it."""
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
+    return dict((await wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None)).json())
 
 
 class AsyncSchedules:

@@ -380,7 +380,7 @@ def test_a_test_is_sent_at_once_and_shows_what_a_public_address_answers(
     listener.status, listener.says = 200, b"<b>taken</b>\x1b[31m" + b"x" * 3_000
     told = town.lead.post("/projects/default/webhooks/chat/test").json()
     assert (told["status"], told["fault"], told["answer"]) == (200, "", ""), "nobody reads a private network by it"
-    (path, headers, body) = listener.heard[0]
+    (_path, headers, body) = listener.heard[0]
     sent = json.loads(body)
     assert (sent["type"], sent["subject"]) == ("switchyard.test", "webhooks/chat")
     assert sent["data"] == {"project": "default", "webhook": "chat"}
