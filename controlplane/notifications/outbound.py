@@ -33,7 +33,7 @@ _SPECIAL: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReceivedAnswer:
     """The beginning of an answer. ``is_public`` says that the address is one that everybody reaches."""
 
     status: int
@@ -44,7 +44,7 @@ class Answer:
 class NotDelivered(Exception):
     """A request was not answered with success. ``code`` is stable; ``answer`` is what came all the same."""
 
-    def __init__(self, code: str, answer: Answer | None = None) -> None:
+    def __init__(self, code: str, answer: ReceivedAnswer | None = None) -> None:
         super().__init__(code)
         self.code, self.answer = code, answer
 
@@ -118,7 +118,7 @@ class _Connection(http.client.HTTPConnection):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
     """Send a POST; returns the answer if it was 2xx. Raises NotDelivered."""
     parts = parsed_url(url)
     is_tls = parts.scheme == "https"
@@ -132,7 +132,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        answer = Answer(response.status, response.read(MOST_READ), not _is_own(address))
+        answer = ReceivedAnswer(response.status, response.read(MOST_READ), not _is_own(address))
     except ssl.SSLError:
         raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
     except TimeoutError:

@@ -14,19 +14,19 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import audit
 from controlplane.notifications.models import TriedDelivery, Webhook, WebhookDelivery
-from controlplane.notifications.outbound import Answer
+from controlplane.notifications.outbound import ReceivedAnswer
 
 MOST_KEPT: Final = 50
 KEPT: Final = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class DeliveryTry:
     """One try: ``fault`` is empty if the delivery was accepted."""
 
     row: WebhookDelivery
     fault: str
-    answer: Answer | None
+    answer: ReceivedAnswer | None
     took_s: float
 
 
@@ -34,7 +34,7 @@ class NotSentAgain(Exception):
     """A delivery is not sent again; the text is for the user."""
 
 
-def note(webhook: Webhook, tried: Sequence[Tried]) -> None:
+def note(webhook: Webhook, tried: Sequence[DeliveryTry]) -> None:
     """Write down how these deliveries went, each counted with its tries before, and forget the oldest."""
     now = timezone.now()
     with transaction.atomic():

@@ -32,7 +32,7 @@ from controlplane.accounts import audit
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.notifications import chat, outbound, tried_deliveries
 from controlplane.notifications.models import Webhook, WebhookDelivery
-from controlplane.notifications.tried_deliveries import Tried, webhook_named
+from controlplane.notifications.tried_deliveries import DeliveryTry, webhook_named
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +153,9 @@ def type_of(data: Mapping[str, Any]) -> str:
     return f"switchyard.job.{data['event']}" if "event" in data else TYPE
 
 
-def _deliver(turn: Turn) -> list[Tried]:
+def _deliver(turn: Turn) -> list[DeliveryTry]:
     """Send in order until one fails or the turn is over; return how it went."""
-    tried: list[Tried] = []
+    tried: list[DeliveryTry] = []
     until = time.monotonic() + TURN_S
     for row in turn.due:
         if time.monotonic() > until:
@@ -166,7 +166,7 @@ def _deliver(turn: Turn) -> list[Tried]:
     return tried
 
 
-def _tried(webhook: Webhook, key: bytes, row: WebhookDelivery) -> Tried:
+def _tried(webhook: Webhook, key: bytes, row: WebhookDelivery) -> DeliveryTry:
     body = msgspec.json.encode(_content(webhook, row))
     fault, answer, began = "", None, time.monotonic()
     try:
@@ -176,10 +176,10 @@ def _tried(webhook: Webhook, key: bytes, row: WebhookDelivery) -> Tried:
             chat.check(webhook.format, answer.body)
     except outbound.NotDelivered as error:
         fault, answer = error.code, error.answer or answer
-    return Tried(row, fault, answer, time.monotonic() - began)
+    return DeliveryTry(row, fault, answer, time.monotonic() - began)
 
 
-def test(webhook: Webhook) -> Tried:
+def test(webhook: Webhook) -> DeliveryTry:
     """Send one event to a webhook now, also where it is switched off, and return how it went.
 
     One that is accepted ends the pause after failures before. Raises :class:`TestedBefore`, and ``KeyUnavailable``.

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Project
 from controlplane.notifications import models as rows
-from controlplane.notifications.tried_deliveries import Tried
+from controlplane.notifications.tried_deliveries import DeliveryTry
 from controlplane.notifications.webhook_delivery import type_of
 
 LONGEST_ANSWER = 1_000
@@ -95,7 +95,7 @@ def of_project(project: Project) -> WebhookList:
     return WebhookList([shown(row) for row in rows.Webhook.objects.filter(project=project)])
 
 
-def tested(tried: Tried) -> WebhookTest:
+def tested(tried: DeliveryTry) -> WebhookTest:
     """How a test went, with the answer as text without control characters."""
     answer = tried.answer
     text = answer.body.decode(errors="replace")[:LONGEST_ANSWER] if answer and answer.is_public else ""

@@ -26,6 +26,8 @@ from controlplane.accounts.admin import Audited
 from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
+from controlplane.job_templates.admin import JobTemplateAdmin
+from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
@@ -603,6 +605,15 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             made = add("price.add", **form)
             row = Price.objects.get()
             return [made, change(row, "price.change", **{**form, "per_device_hour": "3"}), delete(row, "price.delete")]
+        case "JobTemplate":
+            form = {"name": "ours", "project": town.project.pk, "title": "Ours", "parameters": "[]"}
+            made = add("template.set", **form, job='{"run": "true"}')
+            row = JobTemplate.objects.get()
+            return [
+                made,
+                change(row, "template.set", **form, job='{"run": "date"}'),
+                delete(row, "template.delete"),
+            ]
         case "Job":
             return [do(Job.objects.get(), "cancel", "job.cancel")]
     return []
@@ -622,7 +633,9 @@ def changes_something(model_admin: Any) -> bool:
     return any(each(request) for each in may) or bool(set(model_admin.actions or ()))
 
 
-EDITED = [model for model, one in admin.site._registry.items() if isinstance(one, Audited) or one.actions]
+EDITED = [
+    model for model, one in admin.site._registry.items() if isinstance(one, Audited | JobTemplateAdmin) or one.actions
+]
 
 
 def test_every_form_of_the_administration_is_audited(db: None) -> None:
