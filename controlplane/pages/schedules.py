@@ -166,7 +166,7 @@ def _one(request: HttpRequest, row: Schedule, status: int = 200, **more: Any) ->
             "file": to_yaml(detail.job),
             "may_act": may_end(user, owner_id=row.user_id, project_id=row.project_id),
             "is_mine": row.user_id == user.pk,
-            "version": _version(row),
+            "shown_version": _version(row),
             "asked": settings | {"file": to_yaml(detail.job)},
             "overlaps": Schedule.Overlap.choices,
             "catch_ups": Schedule.CatchUp.choices,

@@ -157,14 +157,14 @@ def test_the_page_changes_one_as_it_was_shown_and_tells_its_next_times(town: Tow
     settings = {"cron": "0 3 * * *", "zone": "UTC", "overlap": "skip", "catch_up": "last", "file": "run: date"}
     owner.post("/schedules/new", {"name": "nightly", **settings})
     row = Schedule.objects.get()
-    at, version = f"/schedules/{row.pk}", owner.get(f"/schedules/{row.pk}").context["version"]
+    at, version = f"/schedules/{row.pk}", owner.get(f"/schedules/{row.pk}").context["shown_version"]
     assert owner.post(f"{at}/change", settings | {"cron": "0 4 * * *", "version": version}).status_code == 302
     row.refresh_from_db()
     assert row.cron == "0 4 * * *"
     stale = owner.post(f"{at}/change", settings | {"cron": "0 5 * * *", "version": version})
     assert (stale.status_code, "changed this schedule meanwhile" in stale.content.decode()) == (409, True)
     assert 'value="0 5 * * *"' in stale.content.decode(), "what was typed stays"
-    version = lead.get(at).context["version"]
+    version = lead.get(at).context["shown_version"]
     wrong = lead.post(f"{at}/change", settings | {"zone": "Mars/Olympus", "version": version})
     assert (wrong.status_code, list(wrong.context["faults"])) == (422, ["zone"])
     changed = settings | {"overlap": "allow", "file": "run: rm -rf /", "version": version}
