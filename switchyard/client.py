@@ -53,6 +53,7 @@ class Client:
         self.schedules = Schedules(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
+        self.webhooks = Webhooks(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = NumberedSettings(self.wire, "/quotas")
@@ -715,6 +716,11 @@ class Maintenance:
         params = {"dry_run": "true"} if dry_run else None
         return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
+    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
+        it."""
+        return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+
     def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
@@ -764,9 +770,19 @@ class Reservations:
         body |= {key: value for key, value in named.items() if value}
         return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
 
+    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
+        return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+
     def cancel(self, name: str) -> dict[str, Any]:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+    """Change an entry of the calendar and return it."""
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
+    return dict(wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json())
 
 
 def _entry(
@@ -876,6 +892,46 @@ class Secrets:
     def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
         self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+class Webhooks:
+    """The webhooks of projects: addresses that are told when jobs change. Their keys are returned once."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, project: str) -> Iterator[dict[str, Any]]:
+        """Yield the webhooks of a project by name."""
+        yield from self._wire.get(_webhooks_of(project))["results"]
+
+    def get(self, project: str, name: str) -> dict[str, Any]:
+        """Return a webhook."""
+        return dict(self._wire.get(_webhooks_of(project, name)))
+
+    def set(self, project: str, name: str, url: str, **settings: Any) -> dict[str, Any]:
+        """Make a webhook or set it anew, and return it as ``webhook``, with its ``key`` if it is new. ``settings`` are
+        ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings}).json())
+
+    def change(self, project: str, name: str, **settings: Any) -> dict[str, Any]:
+        """Change what is named of ``url``, ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PATCH", _webhooks_of(project, name), json=settings).json())
+
+    def test(self, project: str, name: str) -> dict[str, Any]:
+        """Send one event now; ``fault`` is empty if it was accepted."""
+        return dict(self._wire.post(f"{_webhooks_of(project, name)}/test", {}))
+
+    def deliveries(self, project: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the newest deliveries and how they went, the last try first."""
+        yield from self._wire.get(f"{_webhooks_of(project, name)}/deliveries")["results"]
+
+    def resend(self, project: str, name: str, event: str) -> None:
+        """Have a delivery that failed sent again."""
+        self._wire.call("POST", f"{_webhooks_of(project, name)}/deliveries/{quote(event, safe='')}/resend", json={})
+
+    def delete(self, project: str, name: str) -> None:
+        """Delete a webhook, if there is one of this name."""
+        self._wire.call("DELETE", _webhooks_of(project, name))
 
 
 class Projects:
@@ -1020,6 +1076,10 @@ def _pool(pool: str) -> str:
 
 def _project(name: str) -> str:
     return f"/projects/{quote(name, safe='')}"
+
+
+def _webhooks_of(project: str, name: str = "") -> str:
+    return f"/projects/{quote(project, safe='')}/webhooks" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _secrets_of(project: str) -> str:

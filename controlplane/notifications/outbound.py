@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
@@ -23,12 +25,27 @@ MOST_S: Final = 10.0
 MOST_READ: Final = 4_096
 
 
-class NotDelivered(Exception):
-    """A request was not answered with success. ``code`` is stable."""
+@dataclass(frozen=True, slots=True)
+class ReceivedAnswer:
+    """The beginning of an answer. ``is_public`` says that the address is one that everybody reaches."""
 
-    def __init__(self, code: str) -> None:
+    status: int
+    body: bytes
+    is_public: bool
+
+
+class NotDelivered(Exception):
+    """A request was not answered with success. ``code`` is stable; ``answer`` is what came all the same."""
+
+    def __init__(self, code: str, answer: ReceivedAnswer | None = None) -> None:
         super().__init__(code)
-        self.code = code
+        self.code, self.answer = code, answer
+
+
+def _is_own(address: str) -> bool:
+    """Whether an address that was connected to lies in one of the private networks that may be reached."""
+    place = ipaddress.ip_address(address.partition("%")[0])
+    return any((getattr(place, "ipv4_mapped", None) or place) in network for network in settings.WEBHOOK_NETWORKS)
 
 
 class _Connection(http.client.HTTPConnection):
@@ -53,8 +70,8 @@ class _Connection(http.client.HTTPConnection):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Send a POST; returns the beginning of the answer if it was 2xx. Raises NotDelivered."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
+    """Send a POST; returns the answer if it was 2xx. Raises NotDelivered."""
     try:
         parts = addresses.parsed(url, settings.WEBHOOK_NETWORKS)
         host, port, address = addresses.resolved(parts, settings.WEBHOOK_NETWORKS)
@@ -68,7 +85,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        status, answer = response.status, response.read(MOST_READ)
+        answer = ReceivedAnswer(response.status, response.read(MOST_READ), not _is_own(address))
     except ssl.SSLError:
         raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
     except TimeoutError:
@@ -80,6 +97,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         connection.close()
     if connection.is_cut:
         raise NotDelivered("timed_out")
-    if not 200 <= status < 300:
-        raise NotDelivered(f"status_{status}")
+    if not 200 <= answer.status < 300:
+        raise NotDelivered(f"status_{answer.status}", answer)
     return answer

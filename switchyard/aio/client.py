@@ -32,6 +32,7 @@ from switchyard.client import (
     _secrets_of,
     _service_account,
     _token,
+    _webhooks_of,
     reference,
 )
 from switchyard.job import Job
@@ -58,6 +59,7 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self.wire)
         self.templates = AsyncTemplates(self.wire)
         self.secrets = AsyncSecrets(self.wire)
+        self.webhooks = AsyncWebhooks(self.wire)
         self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
         self.quotas = AsyncNumberedSettings(self.wire, "/quotas")
@@ -712,6 +714,11 @@ class AsyncMaintenance:
         params = {"dry_run": "true"} if dry_run else None
         return dict(await self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
+    async def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
+        it."""
+        return await _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+
     async def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
@@ -761,9 +768,19 @@ class AsyncReservations:
         body |= {key: value for key, value in named.items() if value}
         return dict(await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
 
+    async def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
+        return await _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+
     async def cancel(self, name: str) -> dict[str, Any]:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return dict(await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+async def _changed(wire: AsyncWire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+    """Change an entry of the calendar and return it."""
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
+    return dict((await wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None)).json())
 
 
 class AsyncSchedules:
@@ -870,6 +887,50 @@ class AsyncSecrets:
     async def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
         await self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+class AsyncWebhooks:
+    """The webhooks of projects: addresses that are told when jobs change. Their keys are returned once."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self, project: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the webhooks of a project by name."""
+        for each in (await self._wire.get(_webhooks_of(project)))["results"]:
+            yield each
+
+    async def get(self, project: str, name: str) -> dict[str, Any]:
+        """Return a webhook."""
+        return dict(await self._wire.get(_webhooks_of(project, name)))
+
+    async def set(self, project: str, name: str, url: str, **settings: Any) -> dict[str, Any]:
+        """Make a webhook or set it anew, and return it as ``webhook``, with its ``key`` if it is new. ``settings`` are
+        ``format``, ``states`` and ``active``."""
+        return dict((await self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings})).json())
+
+    async def change(self, project: str, name: str, **settings: Any) -> dict[str, Any]:
+        """Change what is named of ``url``, ``format``, ``states`` and ``active``."""
+        return dict((await self._wire.call("PATCH", _webhooks_of(project, name), json=settings)).json())
+
+    async def test(self, project: str, name: str) -> dict[str, Any]:
+        """Send one event now; ``fault`` is empty if it was accepted."""
+        return dict(await self._wire.post(f"{_webhooks_of(project, name)}/test", {}))
+
+    async def deliveries(self, project: str, name: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the newest deliveries and how they went, the last try first."""
+        for each in (await self._wire.get(f"{_webhooks_of(project, name)}/deliveries"))["results"]:
+            yield each
+
+    async def resend(self, project: str, name: str, event: str) -> None:
+        """Have a delivery that failed sent again."""
+        await self._wire.call(
+            "POST", f"{_webhooks_of(project, name)}/deliveries/{quote(event, safe='')}/resend", json={}
+        )
+
+    async def delete(self, project: str, name: str) -> None:
+        """Delete a webhook, if there is one of this name."""
+        await self._wire.call("DELETE", _webhooks_of(project, name))
 
 
 class AsyncProjects:

@@ -63,6 +63,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "limit": "list, set and unset limits of users",
         "usage": "tell who used which devices for how long, and what it costs",
         "secret": "set, list and delete secrets of a project",
+        "webhook": "set, test and delete addresses that are told when jobs change",
         "service-account": "list, make and change users for programs, and their tokens",
     },
     "Coming from elsewhere": {

@@ -7,7 +7,7 @@ import controlplane.pools.mounts
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("pools", "0015_budgets"),
+        ("pools", "0016_class_projects"),
     ]
 
     operations = [
