@@ -24,9 +24,8 @@ from controlplane.accounts.models import User
 from controlplane.fleet import models as fleet
 from controlplane.jobs.held_idle import held_idle_lately
 from controlplane.jobs.models import Job
-from controlplane.pages.gantt import moment
 from controlplane.pages.shell import page, reader
-from controlplane.pages.timeline import chart
+from controlplane.pages.timeline import chart, fitted
 from controlplane.pools.models import Pool
 from controlplane.queries import device_map, timeline
 from controlplane.queries import overview as found
@@ -40,10 +39,9 @@ MOST_LINKS = 1500
 MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
-LEAST, MINUTE = timedelta(minutes=4), timedelta(minutes=1)
 GANTT = ("-5400", "5400")
-# As many lanes as can be told apart in a chart of its height.
-GANTT_LANES: Final = 42
+# As many nodes as the panel has room for.
+GANTT_NODES: Final = 16
 COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -109,7 +107,7 @@ def _make_plan(user: User) -> Parts:
     """The recent and planned holders of each device."""
     body = redacted(user, timeline.between(user, *GANTT))
     accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
-    drawn = chart(_near(body), only_used=True, row=15, tallest=420, most=GANTT_LANES)
+    drawn = chart(fitted(body), only_used=True, most=GANTT_NODES)
     return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
 
 
@@ -180,20 +178,6 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return shown
-
-
-def _near(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeline, cut to where it has segments: an installation of one minute's age shows that minute, not an empty
-    hour."""
-    now, segments = moment(body["now"]), body["segments"]
-    first = min((moment(segment["start_at"]) for segment in segments), default=now)
-    ends = (segment["end_at"] or segment["expected_end_at"] for segment in segments)
-    last = max((moment(end) for end in ends if end), default=now)
-    begin = max(moment(body["from_at"]), min(first, now - LEAST) - LEAST / 10)
-    end = min(moment(body["to_at"]), max(last, now + (now - begin) * 0.15))
-    # Rounded to minutes, so that an unchanged plan gives the same text.
-    begin, end = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + MINUTE
-    return {**body, "from_at": begin.isoformat(), "to_at": end.isoformat()}
 
 
 @login_required
