@@ -21,9 +21,12 @@ from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from controlplane.queries import (
     attempts,
+    capacity_history,
     decisions,
     devices,
     events,
+    gangs,
+    loads,
     metrics,
     nodes,
     overview,
@@ -49,6 +52,9 @@ SHAPES: dict[str, Any] = {
     "/projects/default": projects.Project,
     "/quotas": dict[str, list[quotas.Quota]],
     "/overview": overview.Overview,
+    "/overview/history": capacity_history.CapacityHistory,
+    "/overview/loads": loads.Loads,
+    "/overview/gangs": dict[str, list[gangs.Gang]],
     "/timeline": timeline.Timeline,
     "/events": Page[events.JobEvent],
     "/decisions": Page[decisions.Decision],

@@ -125,7 +125,7 @@ function told(d) {
   return cells(d).map(cell => {
     const node = d.rows[cell.row], name = `${d.kind}${cell.column}`;
     const tip = [
-      `${node} ${name}`, d.model, cell.mark ? said[cell.mark] : `${cell.used} %`, cell.share > 0 && cell.share < 100 ? t("{n} % allocated", { n: cell.share }) : "",
+      `${node} ${name}`, d.model, cell.mark ? said[cell.mark] : `${cell.value} ${d.unit || "%"}`, cell.share > 0 && cell.share < 100 ? t("{n} % allocated", { n: cell.share }) : "",
       cell.job ? `#${cell.job} ${projects.get(cell.job) ?? ""}` : cell.isOther ? t("another project") : "", simulated.has(cell.row) ? t("simulated") : "",
     ].filter(Boolean).join(" · ");
     return { ...cell, node, tip, href: cell.job ? `/jobs/${cell.job}` : `/nodes/${encodeURIComponent(node)}#${name}` };
@@ -133,9 +133,11 @@ function told(d) {
 }
 
 /** One sentence that says what a map shows. */
-function means(found) {
+function means(found, unit = "%") {
   const known = found.filter(cell => cell.used !== null);
-  const mean = known.length ? known.reduce((sum, cell) => sum + cell.used, 0) / known.length : 0;
+  const mean = known.length ? known.reduce((sum, cell) => sum + cell.value, 0) / known.length : 0;
+  if (unit !== "%" && !known.length) return t("not measured");
+  if (unit !== "%") return t("{n} of {total} measured, {mean} {unit} on average", { n: num(known.length), total: num(found.length), mean: Math.round(mean), unit });
   return t("{busy} of {total} at work, {mean} % on average", { busy: num(known.length), total: num(found.length), mean: Math.round(mean) });
 }
 
@@ -144,7 +146,7 @@ function heat(d, el) {
   const [z, tips, hrefs] = [empty(null), empty(""), empty(null)];
   for (const { row, column, used, tip, href } of found) [z[row][column], tips[row][column], hrefs[row][column]] = [used, safe(tip), ["", href]];
   const caption = el.closest("figure")?.querySelector("figcaption");
-  if (caption) caption.textContent = means(found);
+  if (caption) caption.textContent = means(found, d.unit);
   const left = Math.min(96, 14 + 6.3 * Math.max(...d.rows.map(name => name.length)));
   const columns = d.columns, cell = Math.min((el.clientWidth - left - 6) / columns, (el.clientHeight - 22) / d.rows.length);
   const traces = [{
@@ -168,7 +170,7 @@ function heat(d, el) {
     yaxis: axis({ ...fits, range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
   })];
 }
-heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], told(d).map(({ node, column, used, tip }) => [node, column, used === null ? "–" : `${num(used)} %`, tip])];
+heat.table = d => [[t("Node"), t("Device"), t("Value"), t("What")], told(d).map(({ node, column, value, tip }) => [node, column, value === null ? "–" : `${num(value)} ${d.unit || "%"}`, tip])];
 
 /** The same map as links, one for each device, for those who read or walk it by keys; kept and changed in place. */
 function links(holder) {
@@ -221,7 +223,7 @@ function lines(d, el) {
   const right = series.length > 1 ? Math.min(110, 14 + 6.4 * Math.max(...series.map(s => s.name.length))) : 12;
   const traces = series.map((s, i) => ({
     type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(x => wall(x)) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
-    line: { color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
+    ...(s.is_area ? { fill: "tozeroy", fillcolor: tok(STROKE[i][0], 0.16) } : {}), line: { shape: s.is_area ? "hv" : "linear", color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
   }));
   const ends = series.length < 2 ? [] : series.map((s, i) => {
     const last = s.y.findLastIndex(v => v !== null);
