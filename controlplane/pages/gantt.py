@@ -25,17 +25,19 @@ def look(attempt: Mapping[str, Any], state: str) -> str:
 
 def bars_of(bar: Mapping[str, Any], found: Mapping[str, Any], now: datetime, edge: datetime) -> list[dict[str, Any]]:
     """The bar of a running attempt, followed by a hatched one up to its expected end, or up to ``edge`` if it is
-    overdue.
+    overdue; an ended one is hatched from when it should have ended.
 
     ``found`` is an attempt or a segment of the API.
     """
-    if found["end_at" if "end_at" in found else "ended_at"]:
-        return [dict(bar)]
+    ended = found["end_at" if "end_at" in found else "ended_at"]
     if found["overdue_since_at"]:
         since = max(moment(found["overdue_since_at"]), moment(bar["from"]))
-        words = _("overdue since {time}").format(time=timezone.localtime(since).strftime("%m-%d %H:%M %Z"))
-        late = {**bar, "s": "OVERDUE", "from": since.isoformat(), "to": edge.isoformat(), "t": ""}
+        time = timezone.localtime(since).strftime("%m-%d %H:%M %Z")
+        words = (_("went on after its end was due, {time}") if ended else _("overdue since {time}")).format(time=time)
+        late = {**bar, "s": "OVERDUE", "from": since.isoformat(), "to": ended or edge.isoformat(), "t": ""}
         return [{**bar, "to": since.isoformat()}, {**late, "tip": f"{bar['tip']} · {words}"}]
+    if ended:
+        return [dict(bar)]
     if found["expected_end_at"] and moment(found["expected_end_at"]) > now:
         ahead = {**bar, "s": "PLANNED", "from": now.isoformat(), "to": found["expected_end_at"], "t": ""}
         return [dict(bar), {**ahead, "tip": f"{bar['tip']} · {_('will probably end')}"}]

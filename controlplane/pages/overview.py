@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -24,26 +25,25 @@ from controlplane.accounts.models import User
 from controlplane.fleet import models as fleet
 from controlplane.jobs.held_idle import held_idle_lately
 from controlplane.jobs.models import Job
-from controlplane.pages.gantt import moment
 from controlplane.pages.shell import page, reader
-from controlplane.pages.timeline import chart
+from controlplane.pages.timeline import chart, fitted
 from controlplane.pools.models import Pool
-from controlplane.queries import device_map, timeline
+from controlplane.queries import capacity_history, device_map, gangs, loads, timeline
 from controlplane.queries import overview as found
 from controlplane.queries.attention import HeldDevice, attention
-from controlplane.queries.device_map import Facet
+from controlplane.queries.device_map import METRICS, UNITS, Facet, Metric
 from controlplane.queries.reading import redacted
 from controlplane.queries.snapshots import Parts, Shared, TopicSource
 
 # With more devices the grid of links is left out; the chart and the table remain.
 MOST_LINKS = 1500
 MOST_RUNNING = 12
+MOST_GROUPS = 50
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
-LEAST, MINUTE = timedelta(minutes=4), timedelta(minutes=1)
 GANTT = ("-5400", "5400")
-# As many lanes as can be told apart in a chart of its height.
-GANTT_LANES: Final = 42
+# As many nodes as the panel has room for.
+GANTT_NODES: Final = 16
 COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -52,8 +52,8 @@ def _html(name: str, values: Mapping[str, Any]) -> str:
     return json.dumps(render_to_string(f"parts/overview_{name}.html", dict(values)))
 
 
-def _make_map(user: User) -> Parts:
-    """The load of each device: the same for all users."""
+def _make_map(user: User, metric: Metric = "utilisation") -> Parts:
+    """A metric of each device: the same for all users."""
     devices = device_map.seen(device_map.nodes_now(), held_idle_lately())
     facets = device_map.facets(devices)
     profiles = dict(Pool.objects.values_list("name", "profile"))
@@ -71,7 +71,8 @@ def _make_map(user: User) -> Parts:
         ),
     }
     for number, facet in enumerate(facets):
-        parts[f"levels:{_facet_id(number)}"] = json.dumps(device_map.levels(facet))
+        parts[f"levels:{_facet_id(number)}"] = json.dumps(device_map.levels(facet, metric))
+        parts[f"tops:{_facet_id(number)}"] = json.dumps(device_map.top(facet, metric))
         parts[f"shares:{_facet_id(number)}"] = json.dumps(device_map.shares(facet))
     return parts
 
@@ -109,14 +110,71 @@ def _make_plan(user: User) -> Parts:
     """The recent and planned holders of each device."""
     body = redacted(user, timeline.between(user, *GANTT))
     accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
-    drawn = chart(_near(body), only_used=True, row=15, tallest=420, most=GANTT_LANES)
-    return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
+    drawn = chart(fitted(body), only_used=True, most=GANTT_NODES)
+    return {
+        "html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators}),
+        "html:panel-gangs": _html("gangs", {"gangs": gangs.gangs()}),
+    }
 
 
-MAP: Final = TopicSource("/overview/map", _make_map, ("samples", "facts"), is_for_all=True)
-WORK: Final = TopicSource("/overview/work", _make_work, ("facts",), every_s=2.0)
-PLAN: Final = TopicSource("/overview/plan", _make_plan, ("facts",), every_s=10.0)
-SOURCES: Final = (MAP, WORK, PLAN)
+def _make_loads(user: User, metric: Metric, by: loads.Group) -> Parts:
+    """A metric by groups, as this user may see them."""
+    body = loads.found(user, metric, by)
+    most = max((row.most or 0 for row in body.results), default=0) if metric == "power" else 100
+    rows = [{"row": row, "share": (row.mean or 0) / (most or 1)} for row in body.results[:MOST_GROUPS]]
+    counts = {"count": len(body.results), "group": loads.group_title(by)}
+    return {"html:overview-loads": _html("loads", {"rows": rows, "loads": body, **counts})}
+
+
+def _make_history(user: User, within: str) -> Parts:
+    """Accelerators that were there and allocated, or cores where there are none, and the stages that waited."""
+    body = capacity_history.capacity_history(within, timezone.now())
+    shown = [kind for kind in body.kinds if kind.kind != "cpu"] or body.kinds
+    at = [round(each.timestamp() * 1000) for each in body.at]
+
+    def summed(each: Iterable[list[float]]) -> list[float]:
+        return [round(sum(values), 2) for values in zip(*each, strict=True)]
+
+    devices = [
+        {"name": _("there"), "x": at, "y": summed(kind.capacity for kind in shown)},
+        {"name": _("allocated"), "x": at, "y": summed(kind.allocated for kind in shown), "is_area": True},
+    ]
+    waiting = [{"name": _("waiting"), "x": at, "y": body.waiting, "is_area": True}]
+    chart = {"x_kind": "time", "zero": True}
+    charts = {"capacity": chart | {"series": devices}, "waiting": chart | {"series": waiting}}
+    return {
+        "html:overview-history": _html(
+            "history", {**charts, "cores": shown == body.kinds and bool(shown), "hour": within == "week"}
+        )
+    }
+
+
+FACTS: Final = ("facts",)
+MAPS: Final = {
+    metric: TopicSource(
+        f"/overview/map{'' if metric == 'utilisation' else f'-{metric}'}",
+        partial(_make_map, metric=metric),
+        ("samples", "facts"),
+        is_for_all=True,
+    )
+    for metric in METRICS
+}
+LOADS: Final = {
+    (metric, by): TopicSource(
+        f"/overview/loads-{metric}-{by}", partial(_make_loads, metric=metric, by=by), ("samples", "facts"), every_s=2.0
+    )
+    for metric in METRICS
+    for by in loads.GROUPS
+}
+HISTORY: Final = {
+    within: TopicSource(
+        f"/overview/history-{within}", partial(_make_history, within=within), FACTS, is_for_all=True, every_s=30.0
+    )
+    for within in capacity_history.RANGES
+}
+WORK: Final = TopicSource("/overview/work", _make_work, FACTS, every_s=2.0)
+PLAN: Final = TopicSource("/overview/plan", _make_plan, FACTS, every_s=10.0)
+SOURCES: Final = (*MAPS.values(), *LOADS.values(), *HISTORY.values(), WORK, PLAN)
 
 
 def _facet_id(number: int) -> str:
@@ -141,14 +199,15 @@ def _layout(facets: list[Facet]) -> list[dict[str, Any]]:
     return made
 
 
-def _charts(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _charts(parts: Mapping[str, Any], unit: str) -> list[dict[str, Any]]:
     """The maps to draw, from the parts of both snapshots."""
     charts = []
     for facet in parts["layout"]:
         names, columns = facet["rows"], facet["columns"]
         width = round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns)
         chart = {**facet, "width": width, "height": min(TALLEST, CELL * len(names)) + 22}
-        chart |= {what: parts.get(f"{what}:{facet['id']}", "") for what in ("levels", "shares", "holders")}
+        chart |= {what: parts.get(f"{what}:{facet['id']}", "") for what in ("levels", "tops", "shares", "holders")}
+        chart["unit"] = unit
         chart["projects"] = parts.get("projects", [])
         size = f"{len(names)} × {columns}"
         charts.append(
@@ -182,26 +241,18 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return shown
 
 
-def _near(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The timeline, cut to where it has segments: an installation of one minute's age shows that minute, not an empty
-    hour."""
-    now, segments = moment(body["now"]), body["segments"]
-    first = min((moment(segment["start_at"]) for segment in segments), default=now)
-    ends = (segment["end_at"] or segment["expected_end_at"] for segment in segments)
-    last = max((moment(end) for end in ends if end), default=now)
-    begin = max(moment(body["from_at"]), min(first, now - LEAST) - LEAST / 10)
-    end = min(moment(body["to_at"]), max(last, now + (now - begin) * 0.15))
-    # Rounded to minutes, so that an unchanged plan gives the same text.
-    begin, end = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + MINUTE
-    return {**body, "from_at": begin.isoformat(), "to_at": end.isoformat()}
-
-
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
+    """The page: ``metric`` of devices, grouped ``by`` node (the map) or otherwise, and the ``history`` of a range."""
     user = reader(request)
     parts: dict[str, Any] = {}
     cursors: dict[str, str] = {}
-    for source in SOURCES:
+    metric = next((each for each in METRICS if each == request.GET.get("metric")), METRICS[0])
+    by = next((each for each in loads.GROUPS if each == request.GET.get("by")), loads.GROUPS[0])
+    within = request.GET.get("history", "day")
+    within = within if within in HISTORY else "day"
+    groups = [] if by == "node" else [LOADS[metric, by]]
+    for source in (MAPS[metric], WORK, PLAN, HISTORY[within], *groups):
         snapshot = Shared.of(source, user).now()
         parts |= {name: msgspec.json.decode(part) for name, part in snapshot.parts.items()}
         cursors[source.topic] = snapshot.cursor
@@ -210,7 +261,20 @@ def show(request: HttpRequest) -> HttpResponse:
     return page(
         request,
         "overview.html",
-        {"parts": panels, "facets": _charts(parts), "links": devices <= MOST_LINKS, "cursors": cursors},
+        {
+            "parts": panels,
+            "facets": [] if groups else _charts(parts, UNITS.get(metric, "%")),
+            "empty": not parts["layout"],
+            "links": devices <= MOST_LINKS,
+            "cursors": cursors,
+            "metric": metric,
+            "metrics": [(each, loads.title(each)) for each in METRICS],
+            "metric_title": loads.title(metric),
+            "unit": UNITS.get(metric, "%"),
+            "by": by,
+            "groups": [(each, loads.group_title(each)) for each in loads.GROUPS],
+            "within": within,
+        },
         place="overview",
         crumbs=[(_("Overview"), "")],
     )

@@ -7,6 +7,7 @@ audience. Devices of one kind and model form a facet, because nodes have differe
 from __future__ import annotations
 
 import base64
+import math
 import uuid
 from array import array
 from collections import defaultdict
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from django.db import connection
@@ -36,17 +37,24 @@ NOBODY, ANOTHER = 0, -1
 # Older measurements do not describe the present load.
 FRESH: Final = timedelta(seconds=60)
 _COLUMNS: Final = "d.node_id, d.id, d.kind, d.model, d.index, d.claimed_milli, d.capacity_milli, d.health, d.simulated"
-_DEVICES: Final = f"SELECT {_COLUMNS}, NULL FROM fleet_device d WHERE d.present"
+_DEVICES: Final = f"SELECT {_COLUMNS}, NULL, NULL, NULL, NULL FROM fleet_device d WHERE d.present"
 _MEASURED: Final = f"""
-SELECT {_COLUMNS}, s.utilisation FROM fleet_device d LEFT JOIN LATERAL (
-    SELECT utilisation FROM fleet_device_sample WHERE device_id = d.id AND at > %s ORDER BY at DESC LIMIT 1) s ON true
+SELECT {_COLUMNS}, s.utilisation, s.memory_used_bytes::float8 / nullif(d.memory_bytes, 0), s.power_w,
+    s.temperature_c
+FROM fleet_device d LEFT JOIN LATERAL (
+    SELECT utilisation, memory_used_bytes, power_w, temperature_c FROM fleet_device_sample
+    WHERE device_id = d.id AND at > %s ORDER BY at DESC LIMIT 1) s ON true
 WHERE d.present
 """
+Metric = Literal["utilisation", "allocated", "memory", "power", "temperature"]
+METRICS: Final[tuple[Metric, ...]] = ("utilisation", "allocated", "memory", "power", "temperature")
+# The units of the metrics; of all but power 100 is full, and power has no bound that all vendors tell.
+UNITS: Final[dict[Metric, str]] = {"power": "W", "temperature": "°C"}
 _natural = lru_cache(maxsize=20_000)(natural_key)
 
 
 class SeenDevice(msgspec.Struct, frozen=True):
-    """A device as every user sees it; ``state`` is that of the overview's map."""
+    """A device as every user sees it; ``state`` is that of the overview's map, ``memory`` the used share of it."""
 
     node: str
     id: uuid.UUID
@@ -58,6 +66,25 @@ class SeenDevice(msgspec.Struct, frozen=True):
     state: str
     simulated: bool
     u: float | None
+    memory: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+    def value(self, metric: Metric) -> float | None:
+        """The device's value in the metric's unit; None if it is unknown."""
+        share: float | None
+        match metric:
+            case "allocated":
+                share = self.milli / self.capacity if self.capacity else None
+            case "power":
+                return self.power_w
+            case "temperature":
+                return self.temperature_c
+            case "memory":
+                share = self.memory
+            case _:
+                share = self.u
+        return None if share is None else 100 * share
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +116,11 @@ def seen(
             cursor.execute(_DEVICES)
         rows = cursor.fetchall()
     found = []
-    for node_id, device_id, kind, model, index, milli, capacity, health, simulated, used in rows:
+    for node_id, device_id, kind, model, index, milli, capacity, health, simulated, *measured in rows:
         if (node := known.get(node_id)) is None:
             continue  # it joined since
         state = state_of(node[1], health, milli, is_idle=device_id in idle)
-        found.append(SeenDevice(node[0], device_id, kind, model, index, milli, capacity, state, simulated, used))
+        found.append(SeenDevice(node[0], device_id, kind, model, index, milli, capacity, state, simulated, *measured))
     return found
 
 
@@ -111,28 +138,37 @@ def facets(devices: Iterable[SeenDevice]) -> list[Facet]:
     return made
 
 
-def mark_of(device: SeenDevice) -> str:
-    """The reason why a cell shows no utilisation; empty if it shows one."""
+def mark_of(device: SeenDevice, metric: Metric = "utilisation") -> str:
+    """The reason why a cell shows no value; empty if it shows one."""
+    is_known = device.value(metric) is not None
     match device.state:
-        case "draining":
-            return "" if device.milli and device.u is not None else "drain"
-        case "free":
-            return "free"
-        case "held_idle":
-            return "idle"
         case "unhealthy":
             return "bad"
         case "offline":
             return "na"
-    return "" if device.u is not None else "na"
+        case "draining" if not (device.milli and is_known):
+            return "drain"
+        case "free" if metric in {"utilisation", "allocated"}:
+            return "free"
+        case "held_idle" if metric == "utilisation":
+            return "idle"
+    return "" if is_known else "na"
 
 
-def levels(facet: Facet) -> str:
-    """Return a byte for each cell, in base64."""
+def top(facet: Facet, metric: Metric) -> int:
+    """The value that the darkest colour stands for: 100, or of power the next hundred above the highest."""
+    if metric != "power":
+        return 100
+    return 100 * max(1, math.ceil(max((device.power_w or 0 for device in facet.devices), default=0) / 100))
+
+
+def levels(facet: Facet, metric: Metric = "utilisation") -> str:
+    """Return a byte for each cell, in base64: the value as a percentage of ``top``, or a mark."""
     cells = bytearray([NO_DEVICE]) * (len(facet.names) * facet.columns)
+    most = top(facet, metric)
     for place, device in zip(facet.places(), facet.devices, strict=True):
-        mark = mark_of(device)
-        cells[place] = MARKS[mark] if mark else min(100, round((device.u or 0) * 100))
+        mark = mark_of(device, metric)
+        cells[place] = MARKS[mark] if mark else max(0, min(100, round(100 * (device.value(metric) or 0) / most)))
     return base64.b64encode(cells).decode()
 
 

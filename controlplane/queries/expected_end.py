@@ -57,17 +57,28 @@ def expected_end(attempt: Going, now: datetime) -> ExpectedEnd:
     """Compute the expected end of an attempt.
 
     It is the P50 of the prediction at its start, corrected by the progress that the stage reports. After that time the
-    P90 is used, and after the P90 the attempt is overdue. The time limit bounds all of them.
+    P90 is used, and after the P90 the attempt is overdue. The time limit bounds all of them; without a prediction it
+    tells only that the attempt is overdue, not that it will last so long.
     """
     if attempt.is_ending or attempt.state not in {State.STARTING, State.RUNNING}:
         return ExpectedEnd()
     ends = _predicted_end(attempt, attempt.began_at, now)
-    if ends is None:
+    limit = _after(attempt, attempt.time_limit_s)
+    if ends is None and (limit is None or limit > now):
         return ExpectedEnd()
-    if attempt.time_limit_s is not None:
-        ends = min(ends, attempt.began_at + timedelta(seconds=attempt.time_limit_s))
-    ends = ends.replace(microsecond=0)
+    ends = min(each for each in (ends, limit) if each is not None).replace(microsecond=0)
     return ExpectedEnd(expected_at=ends) if ends > now else ExpectedEnd(overdue_since_at=ends)
+
+
+def overran_at(attempt: Going, ended_at: datetime) -> datetime | None:
+    """When an ended attempt went on after its time limit or the P90 of the prediction at its start; None if neither."""
+    bounds = (_after(attempt, attempt.time_limit_s), _after(attempt, _length_s(attempt, "p90_s")))
+    passed = [each.replace(microsecond=0) for each in bounds if each is not None and each < ended_at]
+    return min(passed, default=None)
+
+
+def _after(attempt: Going, length_s: float | None) -> datetime | None:
+    return None if length_s is None else attempt.began_at + timedelta(seconds=length_s)
 
 
 def _predicted_end(attempt: Going, began: datetime, now: datetime) -> datetime | None:

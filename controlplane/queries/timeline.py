@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.fleet.models import Device
+from controlplane.fleet.models import Device, Node
 from controlplane.jobs import models as rows
-from controlplane.queries.expected_end import ExpectedEnd, Going, expected_end
+from controlplane.queries.expected_end import ExpectedEnd, Going, expected_end, overran_at
 from controlplane.queries.refusals import Unanswerable
 from controlplane.queries.shared import shared
 from controlplane.wellformed import fault_of
 from scheduler.core.model.lifecycle import FINAL, WAITING
 
 MOST_LANES = 1000
+MOST_NODES = 1000
 MOST_SEGMENTS = 5000
 MOST_PLANNED = 2000
 LONGEST = timedelta(days=31)
@@ -46,7 +48,8 @@ class Segment(msgspec.Struct, frozen=True):
 
     ``state`` is the stage's while it holds the device, and the result of the attempt afterwards: COMPLETED or its
     cause. ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, or
-    ``overdue_since_at`` when it should have ended if that time has passed; both are null if unknown.
+    ``overdue_since_at`` when it should have ended if that time has passed; both are null if unknown. An ended one has
+    ``overdue_since_at`` if it went on after its time limit, or after the late estimate (P90) of its end.
     """
 
     lane: str
@@ -68,24 +71,38 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Lanes and segments of a span. ``truncated`` tells that there are more: ask for a shorter span or one pool."""
+    """Lanes and segments of a span, of ``node_count`` nodes in their natural order or of a part of these.
+
+    ``truncated`` tells that there are more lanes or segments: ask for a shorter span or fewer nodes.
+    """
 
     now: datetime
     from_at: datetime
     to_at: datetime
     lanes: list[Lane]
     segments: list[Segment]
+    node_count: int
     truncated: bool
 
 
-def between(user: User, first: str = "", last: str = "", pool: str = "") -> Timeline:
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Which nodes: those of ``pool`` whose name has ``part`` in it, without the first ``skip``, at most ``most``."""
+
+    pool: str = ""
+    part: str = ""
+    skip: int = 0
+    most: int = MOST_NODES
+
+
+def between(user: User, first: str = "", last: str = "", nodes: Nodes = Nodes()) -> Timeline:
     """The timeline from ``first`` to ``last``, each a time or seconds relative to now, as this user may see it."""
     now = timezone.now().replace(microsecond=0)
     begin, end = _moment(first, -3600, now), _moment(last, 3600, now)
     if not begin < end <= begin + LONGEST:
         raise Unanswerable(_("from must be before to, by at most {most} days").format(most=LONGEST.days))
-    name = f"timeline {first} {last} {pool}"
-    return shared(name, user, lambda: timeline(user, begin, end, pool, now), Timeline)
+    name = f"timeline {first} {last} {nodes}"
+    return shared(name, user, lambda: timeline(user, begin, end, nodes, now), Timeline)
 
 
 def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
@@ -107,11 +124,14 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
     return at.astimezone(UTC)
 
 
-def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetime) -> Timeline:
+def timeline(user: User, begin: datetime, end: datetime, nodes: Nodes, now: datetime) -> Timeline:
     """The timeline of this span as this user may see it."""
-    devices = Device.objects.filter(present=True).select_related("node").order_by("node__sort_key", "kind", "index")
-    if pool:
-        devices = devices.filter(node__pools__name=pool)
+    found = Node.objects.filter(Exists(Device.objects.filter(node=OuterRef("pk"), present=True)))
+    found = found.filter(name__icontains=nodes.part) if nodes.part else found
+    found = found.filter(pools__name=nodes.pool) if nodes.pool else found
+    ids = list(found.order_by("sort_key").values_list("id", flat=True))
+    devices = Device.objects.filter(present=True, node__in=ids[nodes.skip : nodes.skip + nodes.most])
+    devices = devices.select_related("node").order_by("node__sort_key", "kind", "index")
     chosen = list(devices[: MOST_LANES + 1])
     lanes = {device.id: device for device in chosen[:MOST_LANES]}
     held = _held(user, lanes, begin, end, now)
@@ -124,6 +144,7 @@ def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetim
             Lane(d.uuid, d.node.name, d.kind, d.model, d.index, d.capacity_milli, d.simulated) for d in lanes.values()
         ],
         segments=held[:MOST_SEGMENTS] + planned[:MOST_PLANNED],
+        node_count=len(ids),
         truncated=len(chosen) > MOST_LANES or len(held) > MOST_SEGMENTS or len(planned) > MOST_PLANNED,
     )
 
@@ -138,7 +159,7 @@ _SHOWN: Final = (
     f"{_OF_JOB}number", f"{_OF_JOB}name", f"{_OF_JOB}user_id", f"{_OF_JOB}user__username", f"{_OF_JOB}project_id",
     f"{_OF_JOB}project__name",
 )  # fmt: skip
-# The columns for the expected end of running attempts.
+# The columns for the expected end of attempts, and for whether they went on after it.
 _GOING: Final = (
     f"{_OF_ATTEMPT}started_at", f"{_OF_ATTEMPT}created_at", f"{_OF_ATTEMPT}ended_at", f"{_OF_ATTEMPT}stop_why",
     f"{_OF_ATTEMPT}estimate", f"{_OF_STAGE}progress", f"{_OF_STAGE}request__time_limit_s",
@@ -150,9 +171,8 @@ def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetim
     sees = permissions.sight(user)
     claims = rows.Claim.objects.filter(device__in=list(lanes)).order_by("-opened_at", "id")
     still = claims.filter(opened_at__lt=end, closed_at=None)[: MOST_SEGMENTS + 1].values_list(*_SHOWN, *_GOING)
-    found = [_segment(shown[: len(_SHOWN)], lanes, sees, _ending(shown, now)) for shown in still]
-    past = claims.filter(opened_at__lt=end, closed_at__gt=begin)[: MOST_SEGMENTS + 1].values_list(*_SHOWN)
-    found += [_segment(shown, lanes, sees, ExpectedEnd()) for shown in past]
+    past = claims.filter(opened_at__lt=end, closed_at__gt=begin)[: MOST_SEGMENTS + 1].values_list(*_SHOWN, *_GOING)
+    found = [_segment(shown[: len(_SHOWN)], lanes, sees, _ending(shown, now)) for shown in (*still, *past)]
     return sorted(found, key=lambda segment: segment.start_at, reverse=True)
 
 
@@ -167,7 +187,8 @@ def _ending(shown: tuple[Any, ...], now: datetime) -> ExpectedEnd:
         progress=progress,
         time_limit_s=time_limit_s,
     )
-    return expected_end(known, now)
+    closed_at = shown[_SHOWN.index("closed_at")]
+    return expected_end(known, now) if closed_at is None else ExpectedEnd(overdue_since_at=overran_at(known, closed_at))
 
 
 def _segment(

@@ -21,9 +21,12 @@ from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from controlplane.queries import (
     attempts,
+    capacity_history,
     decisions,
     devices,
     events,
+    gangs,
+    loads,
     metrics,
     nodes,
     overview,
@@ -49,6 +52,9 @@ SHAPES: dict[str, Any] = {
     "/projects/default": projects.Project,
     "/quotas": dict[str, list[quotas.Quota]],
     "/overview": overview.Overview,
+    "/overview/history": capacity_history.CapacityHistory,
+    "/overview/loads": loads.Loads,
+    "/overview/gangs": dict[str, list[gangs.Gang]],
     "/timeline": timeline.Timeline,
     "/events": Page[events.JobEvent],
     "/decisions": Page[decisions.Decision],
@@ -243,6 +249,25 @@ def test_what_runs_is_expected_to_end_as_predicted_and_as_its_progress_says(town
     assert left_s(None, estimate=hour, stop_why="CANCELLED") == [None]
 
 
+def test_a_stage_past_its_time_limit_is_overdue_and_stays_so_in_the_timeline_when_it_ended(
+    town: Town, busy: Agent
+) -> None:
+    stage = Stage.objects.get(job__name="runs")
+    limit = timedelta(seconds=stage.request["time_limit_s"])
+    began = timezone.now() - limit - timedelta(minutes=30)
+    stage.attempts.update(created_at=began, started_at=began, estimate={})
+    Part.objects.filter(attempt__stage=stage).update(started_at=began)
+    Claim.objects.filter(part__attempt__stage=stage).update(opened_at=began)
+
+    def overdue() -> set[datetime | None]:
+        bars = msgspec.json.decode(town.owner.get("/timeline").content, type=timeline.Timeline).segments
+        return {bar.overdue_since_at for bar in bars if bar.job == stage.job.number}
+
+    assert overdue() == {(began + limit).replace(microsecond=0)}
+    busy.end(stage)
+    assert overdue() == {(began + limit).replace(microsecond=0)}
+
+
 def test_a_device_that_is_held_and_idle_is_noticed(town: Town, busy: Agent) -> None:
     claim = Claim.objects.get(device__kind="gpu", closed_at=None)
     DeviceSample.objects.filter(device=claim.device).delete()
@@ -303,6 +328,23 @@ def test_the_timeline_keeps_to_its_span_and_pool(town: Town, busy: Agent) -> Non
     assert segments(f"from={(now - timedelta(hours=2)):%Y-%m-%dT%H:%M:%SZ}&to=-3000") == 0
     assert town.owner.read("/timeline?pool=other")["lanes"] == []
     for bad in ("from=60&to=-60", "from=yesterday", "to=2027-01-01T00:00:00", "from=-99999999", "from=inf"):
+        assert town.owner.get(f"/timeline?{bad}").status_code == 400, bad
+
+
+def test_the_timeline_reaches_every_node_by_parts_of_names_and_by_pages(town: Town, busy: Agent) -> None:
+    for name in ("n10", "n2", "other"):
+        town.machine(name)
+
+    def nodes(query: str) -> tuple[list[str], int]:
+        found = town.owner.read(f"/timeline?{query}")
+        return list(dict.fromkeys(lane["node"] for lane in found["lanes"])), found["node_count"]
+
+    assert nodes("") == (["n1", "n2", "n10", "other"], 4)
+    assert nodes("node=N1") == (["n1", "n10"], 2)
+    assert nodes("nodes=2") == (["n1", "n2"], 4)
+    assert nodes("nodes=2&skip=2") == (["n10", "other"], 4)
+    assert nodes("skip=9&pool=default") == ([], 4)
+    for bad in ("nodes=0", "nodes=1001", "skip=-1", f"node={'n' * 64}", "nodes=all"):
         assert town.owner.get(f"/timeline?{bad}").status_code == 400, bad
 
 

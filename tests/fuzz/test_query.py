@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.accounts.models import User
-from controlplane.api import decisions, jobs, maintenance, timeline
+from controlplane.api import decisions, jobs, maintenance, overview, timeline
 from controlplane.api.live import read
 from controlplane.api.serializers import StrictSerializer
 from controlplane.queries.decisions import DecisionFilter
@@ -40,6 +40,8 @@ QUERIES = [
     decisions.WaitQuerySerializer,
     maintenance.DryRunSerializer,
     timeline.TimelineQuerySerializer,
+    overview.LoadsQuerySerializer,
+    overview.CapacityHistoryQuerySerializer,
 ]
 FILTERS = [DecisionFilter, DeviceFilter, EventFilter, JobFilter, WindowFilter, NodeFilter, TopologyFilter]
 QUOTED = st.sampled_from(WORDS) | st.text(max_size=30).map(

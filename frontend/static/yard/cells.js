@@ -14,15 +14,15 @@ export function numbers(text) {
   return Int32Array.from({ length: found.length >> 2 }, (_, i) => view.getInt32(4 * i, true));
 }
 
-/** Every cell of a map, row by row: {row, column, used or null, mark or "", share, job or 0, other}. */
-export function cells({ rows, columns, levels, shares, holders }) {
+/** Every cell of a map, row by row: {row, column, used (of 100) or null, value of `tops` or null, mark or "", share, job or 0, other}. */
+export function cells({ rows, columns, levels, tops = 100, shares, holders }) {
   const level = bytes(levels), share = bytes(shares), holder = numbers(holders);
   const found = [];
   for (let i = 0; i < rows.length * columns; i += 1) {
     if (level[i] === undefined || level[i] === NO_DEVICE) continue;
     const mark = MARKS[level[i]] ?? "";
     found.push({
-      row: Math.floor(i / columns), column: i % columns, used: mark ? null : level[i], mark, share: share[i] ?? 0,
+      row: Math.floor(i / columns), column: i % columns, used: mark ? null : level[i], value: mark ? null : Math.round(level[i] * tops / 100), mark, share: share[i] ?? 0,
       job: holder[i] > 0 ? holder[i] : 0, isOther: holder[i] === ANOTHER,
     });
   }

@@ -46,15 +46,21 @@ const BAR = {
 };
 const MARK = { checkpoint: ["diamond", 7, "text"], preempted: ["triangle-down", 10, "preempting"], failed: ["x", 9, "failed"] };
 
-/** A label shows where it fits; where only a part does, at least its number must. */
-function fit(text, width) {
-  const most = Math.floor((width - 8) / 6.2);
-  return text.length <= most ? safe(text) : most >= 6 ? safe(text.slice(0, most - 1)) + "…" : "";
+/** A label shows where all of it fits, or the job without its stage, or its number; else the read-out tells it. */
+const pen = document.createElement("canvas").getContext("2d");
+function fit(text, width, height) {
+  const fits = what => pen.measureText(what).width <= width - 8;
+  if (height < 12) return "";
+  return safe([text, text.split(" · ")[0], text.match(/^#\d+/)?.[0]].find(each => each && fits(each)) ?? "");
 }
 
 function gantt(d, el) {
   const from = Date.parse(d.from), to = Date.parse(d.to), now = Date.now();
-  const left = Math.min(el.clientWidth < 560 ? 84 : 150, 16 + 6.4 * Math.max(4, ...d.lanes.map(name => name.length))), pixels = (el.clientWidth - left - 10) / (to - from);
+  const folds = (d.folds || []).filter(fold => fold.href), lanes = folds.length && !folds.some(fold => fold.open) ? [] : d.lanes;
+  pen.font = `11px ${font()}`;
+  const longest = names => Math.max(0, ...names.map(name => pen.measureText(name).width)), beside = folds.length && 24 + 1.1 * longest(folds.map(fold => fold.name));
+  const left = Math.min(el.clientWidth < 560 ? 110 : 190, beside + 12 + longest(lanes)), pixels = (el.clientWidth - left - 10) / (to - from);
+  const rows = d.rows || d.lanes.length, tall = (el.clientHeight - 44) / (rows + 0.2);
   const traces = [];
   for (const [name, [fill, edge, ink, alpha]] of Object.entries(BAR)) {
     const items = d.items.filter(item => item.s === name).map(item => ({ ...item, a: Math.max(from, Date.parse(item.from)), b: item.to ? Date.parse(item.to) : now })).filter(item => item.b > from && item.a < to);
@@ -62,7 +68,7 @@ function gantt(d, el) {
     traces.push({
       type: "bar", orientation: "h", name, y: items.map(i => -(i.lane + (i.h || 1) / 2 - 0.5)), width: items.map(i => (i.h || 1) - (d.tight ? Math.min(0.14, 0.3 * (i.h || 1)) : 0.4)),
       base: items.map(i => wall(i.a)), x: items.map(i => Math.max(i.b - i.a, 1.5 / pixels)),
-      text: items.map(i => fit(i.t, (Math.min(i.b, to) - i.a) * pixels)), textposition: "inside", insidetextanchor: "start", textangle: 0,
+      text: items.map(i => fit(i.t, (Math.min(i.b, to) - i.a) * pixels, (i.h || 1) * tall * (d.tight ? 1 : 0.6))), textposition: "inside", insidetextanchor: "start", textangle: 0,
       constraintext: "none", textfont: { size: 11, color: tok(ink), family: font() }, customdata: items.map(i => [safe(i.tip || i.t), i.href || ""]), hovertemplate: "%{customdata[0]}<extra></extra>",
       marker: {
         color: fill ? tok(fill, alpha) : tok("surface"), line: { color: tok(edge, 0.9), width: 1 },
@@ -81,15 +87,29 @@ function gantt(d, el) {
   const inside = now > from && now < to;
   const line = { type: "line", x0: wall(now), x1: wall(now), yref: "paper", y0: 0, y1: 1, line: { color: tok("text"), width: 1.25 } };
   const label = { x: wall(now), y: 1, yref: "paper", yanchor: "bottom", text: t("now"), showarrow: false, font: { size: 11, color: tok("text"), family: font() } };
-  const most = Math.max(1, Math.floor(el.clientHeight / 15)), every = Math.ceil(d.lanes.length / most);
-  const ticks = d.lanes.map((name, i) => [name, -(d.at?.[i] ?? i)]).filter((_, i) => i % every === 0);
+  const every = Math.ceil(11 / Math.max(1, tall));
+  const ticks = lanes.map((name, i) => [name, -(d.at?.[i] ?? i)]).filter((_, i) => i % every === 0);
   const clip = name => (name.length * 6 > left - 8 ? name.slice(0, Math.floor((left - 14) / 6)) + "…" : name);
   return [traces, layout({
     barmode: "overlay", bargap: 0, margin: { l: left, r: 10, t: 20, b: 24 },
     xaxis: axis({ type: "date", range: [wall(from), wall(to)], showgrid: true, layer: "below traces", nticks: Math.max(3, Math.floor(el.clientWidth / 110)) }),
-    yaxis: axis({ range: [-(d.rows || d.lanes.length) + 0.4, 0.6], tickvals: ticks.map(x => x[1]), ticktext: ticks.map(x => safe(clip(x[0]))) }),
+    yaxis: axis({ range: [0.4 - rows, 0.6], fixedrange: folds.length > 0, tickvals: ticks.map(x => x[1]), ticktext: ticks.map(x => safe(clip(x[0]))) }),
     shapes: [...bands, ...(inside ? [line] : [])], annotations: inside ? [label] : [],
   })];
+}
+
+/** The names of nodes beside their lanes, as links that fold and unfold them. */
+function folding(el, d) {
+  const tall = (el.clientHeight - 44) / (d.rows + 0.2), made = document.createElement("div");
+  made.className = "y-folds";
+  for (const { name, at, href, open } of d.folds) {
+    const link = Object.assign(document.createElement("a"), { href, textContent: name, title: name });
+    link.setAttribute("aria-expanded", open);
+    [link.style.top, link.style.height] = [`${20 + (at + 0.1) * tall}px`, `${tall}px`];
+    made.append(link);
+  }
+  el.querySelector(".y-folds")?.remove();
+  el.append(made);
 }
 gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.items.map(i => [i.on ?? d.lanes[i.lane] ?? "", i.t || i.tip, i.s, wall(i.from), i.to ? wall(i.to) : t("now")])];
 
@@ -105,7 +125,7 @@ function told(d) {
   return cells(d).map(cell => {
     const node = d.rows[cell.row], name = `${d.kind}${cell.column}`;
     const tip = [
-      `${node} ${name}`, d.model, cell.mark ? said[cell.mark] : `${cell.used} %`, cell.share > 0 && cell.share < 100 ? t("{n} % allocated", { n: cell.share }) : "",
+      `${node} ${name}`, d.model, cell.mark ? said[cell.mark] : `${cell.value} ${d.unit || "%"}`, cell.share > 0 && cell.share < 100 ? t("{n} % allocated", { n: cell.share }) : "",
       cell.job ? `#${cell.job} ${projects.get(cell.job) ?? ""}` : cell.isOther ? t("another project") : "", simulated.has(cell.row) ? t("simulated") : "",
     ].filter(Boolean).join(" · ");
     return { ...cell, node, tip, href: cell.job ? `/jobs/${cell.job}` : `/nodes/${encodeURIComponent(node)}#${name}` };
@@ -113,9 +133,11 @@ function told(d) {
 }
 
 /** One sentence that says what a map shows. */
-function means(found) {
+function means(found, unit = "%") {
   const known = found.filter(cell => cell.used !== null);
-  const mean = known.length ? known.reduce((sum, cell) => sum + cell.used, 0) / known.length : 0;
+  const mean = known.length ? known.reduce((sum, cell) => sum + cell.value, 0) / known.length : 0;
+  if (unit !== "%" && !known.length) return t("not measured");
+  if (unit !== "%") return t("{n} of {total} measured, {mean} {unit} on average", { n: num(known.length), total: num(found.length), mean: Math.round(mean), unit });
   return t("{busy} of {total} at work, {mean} % on average", { busy: num(known.length), total: num(found.length), mean: Math.round(mean) });
 }
 
@@ -124,7 +146,7 @@ function heat(d, el) {
   const [z, tips, hrefs] = [empty(null), empty(""), empty(null)];
   for (const { row, column, used, tip, href } of found) [z[row][column], tips[row][column], hrefs[row][column]] = [used, safe(tip), ["", href]];
   const caption = el.closest("figure")?.querySelector("figcaption");
-  if (caption) caption.textContent = means(found);
+  if (caption) caption.textContent = means(found, d.unit);
   const left = Math.min(96, 14 + 6.3 * Math.max(...d.rows.map(name => name.length)));
   const columns = d.columns, cell = Math.min((el.clientWidth - left - 6) / columns, (el.clientHeight - 22) / d.rows.length);
   const traces = [{
@@ -148,7 +170,7 @@ function heat(d, el) {
     yaxis: axis({ ...fits, range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
   })];
 }
-heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], told(d).map(({ node, column, used, tip }) => [node, column, used === null ? "–" : `${num(used)} %`, tip])];
+heat.table = d => [[t("Node"), t("Device"), t("Value"), t("What")], told(d).map(({ node, column, value, tip }) => [node, column, value === null ? "–" : `${num(value)} ${d.unit || "%"}`, tip])];
 
 /** The same map as links, one for each device, for those who read or walk it by keys; kept and changed in place. */
 function links(holder) {
@@ -201,7 +223,7 @@ function lines(d, el) {
   const right = series.length > 1 ? Math.min(110, 14 + 6.4 * Math.max(...series.map(s => s.name.length))) : 12;
   const traces = series.map((s, i) => ({
     type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(x => wall(x)) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
-    line: { color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
+    ...(s.is_area ? { fill: "tozeroy", fillcolor: tok(STROKE[i][0], 0.16) } : {}), line: { shape: s.is_area ? "hv" : "linear", color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
   }));
   const ends = series.length < 2 ? [] : series.map((s, i) => {
     const last = s.y.findLastIndex(v => v !== null);
@@ -346,6 +368,7 @@ async function draw(el) {
   for (const [axis, range] of Object.entries(zooms.get(el) || {})) more[axis].range = range;
   const image = { filename: `switchyard-${el.dataset.source}`, scale: 2 };
   await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, { ...CONFIG, toImageButtonOptions: image });
+  if (wanted.folds?.[0]?.href) folding(el, wanted);
   if (live.has(el)) return;
   live.add(el);
   el.on("plotly_click", ({ points }) => { const to = points[0]?.customdata?.[1]; if (to) location.href = to; });

@@ -15,7 +15,7 @@ function apply({ parts, gone = [] }) {
   for (const [name, part] of Object.entries(parts)) {
     const [kind, id] = name.split(":");
     if (kind === "html") patch(id, part);
-    else if (["levels", "shares", "holders"].includes(kind)) maps.set(id, { ...maps.get(id), [kind]: part });
+    else if (["levels", "tops", "shares", "holders"].includes(kind)) maps.set(id, { ...maps.get(id), [kind]: part });
   }
   const projects = "projects" in parts ? { projects: parts.projects } : {};
   for (const el of document.querySelectorAll("[data-chart=heat]")) {
