@@ -9,6 +9,7 @@ import msgspec
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.translation import get_language, gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
@@ -27,7 +28,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Token
-from controlplane.api import bulk, job_stream
+from controlplane.api import bulk, byte_range, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
@@ -54,6 +55,7 @@ from controlplane.queries import events as history
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
 from controlplane.queries import values as reported
+from controlplane.queries.refusals import Unanswerable
 
 MOST_AT_ONCE = 10_000
 LONGEST_REASON = 500
@@ -429,25 +431,36 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         return Response(job_logs.streams(self.get_object(), **query))
 
     @extend_schema(
-        parameters=[LogQuerySerializer],
+        parameters=[LogQuerySerializer, byte_range.PARAMETER],
         responses={
             (200, "text/plain"): OpenApiResponse(
                 OpenApiTypes.STR,
                 "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on, X-Log-Cut that the log "
                 "reached its largest size and what came after was dropped.",
-            )
+            ),
+            (206, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The range asked for, of any size."),
+            416: Problem,
         },
     )
     @action(detail=True)
-    def logs(self, request: Request, name: str) -> HttpResponse:
-        """Bytes of the log from an offset on, or its last lines."""
+    def logs(self, request: Request, name: str) -> HttpResponseBase:
+        """Bytes of the log from an offset on, its last lines, or, with the header ``Range``, a range of any size."""
         wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.LogQuery)
-        content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
-        response = HttpResponse(content, content_type="text/plain; charset=utf-8")
-        response["X-Log-Next-Offset"] = str(next_offset)
-        response["X-Log-Size"] = str(size)
-        if is_cut:
-            response["X-Log-Cut"] = "true"
+        response: HttpResponseBase
+        if (span := byte_range.asked(request)) is not None:
+            if {"offset", "limit", "tail"} & request.query_params.keys():
+                raise Unanswerable(_("name the bytes by Range, or by offset, limit and tail"))
+            found = job_logs.in_range(self.get_object(), wanted, *span)
+            response = byte_range.partial(found.pieces, found.begin, found.end, found.size_bytes)
+        else:
+            content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
+            response = HttpResponse(content)
+            response["X-Log-Next-Offset"] = str(next_offset)
+            response["X-Log-Size"] = str(size)
+            if is_cut:
+                response["X-Log-Cut"] = "true"
+        response["Content-Type"] = "text/plain; charset=utf-8"
+        response["Accept-Ranges"] = "bytes"
         # The page escapes the text itself; a browser that opens this address must never run what a job printed.
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"

@@ -32,7 +32,7 @@ from controlplane.jobs.signals import NothingRuns
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
-from controlplane.queries.logs import LogGone, TooManySearches
+from controlplane.queries.logs import BeyondEnd, LogGone, TooManySearches
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.schedules.service import ScheduleRefused
@@ -127,6 +127,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
     headers: dict[str, str] = {"Cache-Control": "no-store"}
+    if isinstance(error, BeyondEnd):
+        headers["Content-Range"] = f"bytes */{error.size_bytes}"
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
     if retry_s := refused.retry_s or getattr(error, "wait", None):
@@ -189,6 +191,8 @@ def refusal(error: Exception) -> RequestRefused:
             return RequestRefused(410, "result_lost", str(error))
         case LogGone():
             return RequestRefused(410, "log_lost", str(error))
+        case BeyondEnd():
+            return RequestRefused(416, "range_not_satisfiable", str(error))
         case TooManySearches():
             return RequestRefused(429, "too_many_searches", str(error), retry_s=1)
         case StorageSilent():
