@@ -59,6 +59,7 @@ class Client:
         self.budgets = NumberedSettings(self.wire, "/budgets")
         self.limits = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
+        self.profiles = Profiles(self.wire)
         self.project = ""
 
     @classmethod
@@ -810,6 +811,54 @@ class Templates:
     def delete(self, name: str, *, project: str | None = None) -> None:
         """Delete a template that somebody made; jobs that were submitted from it stay."""
         self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
+
+
+class Profiles:
+    """How pools decide: built-in profiles, and custom ones in versions. Operators change them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the built-in profiles, then the custom ones by name."""
+        yield from self._wire.get("/profiles")["results"]
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return a profile with its policies (``spec``) and its newest ``versions``."""
+        return dict(self._wire.get(_named_profile(name)))
+
+    def create(
+        self, name: str, *, spec: Mapping[str, Any] | None = None, copy_of: str = "", note: str = ""
+    ) -> dict[str, Any]:
+        """Make a profile from its policies or as a copy of another; it decides nowhere until it is activated."""
+        given = {"spec": dict(spec)} if spec is not None else {"copy_of": copy_of}
+        return dict(self._wire.post("/profiles", {"name": name, "note": note, **given}))
+
+    def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change the ``description`` of a custom profile; with the ETag of its settings only as they were read."""
+        headers = {"If-Match": if_match}
+        return dict(self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers).json())
+
+    def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> dict[str, Any]:
+        """Add a version, which is not active yet."""
+        return dict(self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note}))
+
+    def preview(self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = "") -> dict[str, Any]:
+        """Start a simulation of what a pool ran lately, under the version and under ``against`` (the pool's own)."""
+        asked = {"pool": pool, "days": days, "against": against}
+        return dict(self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked))
+
+    def activate(self, name: str, version: int, *, unseen: bool = False) -> dict[str, Any]:
+        """Let every pool of the profile decide by a version; ``unseen`` without a finished preview."""
+        return dict(self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen}))
+
+    def delete(self, name: str) -> None:
+        """Delete a profile that no pool uses, with its versions."""
+        self._wire.post(f"{_named_profile(name)}/delete", {})
+
+
+def _named_profile(name: str) -> str:
+    return f"/profiles/{quote(name, safe='')}"
 
 
 class Consolidation:

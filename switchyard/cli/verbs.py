@@ -41,6 +41,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "top": "watch devices live",
         "topology": "draw which devices and nodes stand near each other",
         "pool": "list pools, and show one",
+        "profile": "list profiles of pools, make versions, preview and activate them",
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",
         "fuse": "tell whether most nodes fell silent together, and release what that holds",
