@@ -336,6 +336,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.usage": 60.0,
         "maintenance.idle": 60.0,
         "maintenance.schedules": 5.0,
+        "maintenance.operations": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }

@@ -60,6 +60,7 @@ class Client:
         self.limits = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
         self.profiles = Profiles(self.wire)
+        self.operations = Operations(self.wire)
         self.project = ""
 
     @classmethod
@@ -412,9 +413,11 @@ class Jobs:
         reason: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+        """Cancel, hold, release, requeue or change jobs: up to 500 named ones, or those ``matching`` filters of
+        :meth:`list`.
 
-        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing. Where more than 500 match,
+        it returns an operation, which has a ``phase`` and goes on in the background: see :class:`Operations`.
         """
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
@@ -811,6 +814,34 @@ class Templates:
     def delete(self, name: str, *, project: str | None = None) -> None:
         """Delete a template that somebody made; jobs that were submitted from it stay."""
         self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
+
+
+class Operations:
+    """Actions on many jobs that go on in the background."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield those of the last seven days that you may see, newest first."""
+        return pages(self._wire, "/operations", {"limit": 500})
+
+    def get(self, number: int) -> dict[str, Any]:
+        """Return an operation with its ``progress``, and what was ``done`` and ``refused``."""
+        return dict(self._wire.get(f"/operations/{number}"))
+
+    def cancel(self, number: int) -> dict[str, Any]:
+        """End an operation after the job that it is at; what was done stays done."""
+        return dict(self._wire.post(f"/operations/{number}/cancel", {}))
+
+    def wait(self, number: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Wait until an operation has ended and return it; raises :class:`~switchyard.problem.WaitTimeout`."""
+        begun = time.monotonic()
+        while (found := self.get(number))["ended_at"] is None:
+            if timeout_s is not None and time.monotonic() - begun >= timeout_s:
+                raise WaitTimeout(f"operation {number} is still {found['phase']} after {timeout_s:g} s")
+            time.sleep(LONGEST_POLL_S)
+        return found
 
 
 class Profiles:

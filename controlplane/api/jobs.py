@@ -32,6 +32,7 @@ from controlplane.api import bulk, byte_range, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
+from controlplane.api.operations import OperationSerializer
 from controlplane.api.permissions import owned
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import (
@@ -48,7 +49,7 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, pace, receipts, waits
+from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, operations, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -315,7 +316,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_bulk",
         request=bulk.BulkSerializer,
-        responses={200: bulk.BulkAnswer},
+        responses={200: bulk.BulkAnswer, 202: OperationSerializer, 429: Problem},
         examples=[
             OpenApiExample("What it would do", {"action": "hold", "jobs": [1], "dry_run": True}, request_only=True)
         ],
@@ -323,8 +324,13 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @action(detail=False, methods=["post"], parser_classes=[BoundedJSON], filterset_class=None)
     def bulk(self, request: Request) -> Response:
         """Cancels, holds, releases, queues again or changes up to 500 jobs, named or by a filter, each by itself;
-        tells what came of each. With ``dry_run`` it tells what would be done, and does nothing."""
-        return Response(bulk.apply(self.user, self.body(bulk.BulkSerializer)))
+        tells what came of each. With ``dry_run`` it tells what would be done, and does nothing. Where a filter matches
+        more, the answer is 202 with the address of an operation, which goes on in the background."""
+        done = bulk.apply(self.user, self.body(bulk.BulkSerializer))
+        if isinstance(done, rows.Operation):
+            (operation,) = operations.shown([done])
+            return Response(operation, status=202, headers={"Location": f"/api/v1/operations/{done.pk}"})
+        return Response(done)
 
     @extend_schema(
         operation_id="jobs_watch",

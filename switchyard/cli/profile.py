@@ -44,7 +44,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         default="",
         help="for create and revise: a YAML file of the policies, - reads input; for preview and activate: the version",
     )
-    parser.add_argument("--copy-of", default="", metavar="NAME", help="for create: the profile to copy, or NAME@VERSION")
+    parser.add_argument(
+        "--copy-of", default="", metavar="NAME", help="for create: the profile to copy, or NAME@VERSION"
+    )
     parser.add_argument("--note", default="", help="for create and revise: what is new in it")
     parser.add_argument("--description", help="for change: what the profile is for")
     parser.add_argument("--pool", default="", help="for preview: whose last days are simulated")

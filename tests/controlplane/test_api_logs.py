@@ -56,7 +56,9 @@ def test_a_range_after_the_end_is_refused_with_the_size(town: Town, asked: str) 
     assert answer.json()["code"] == "range_not_satisfiable"
 
 
-@pytest.mark.parametrize("asked", ["bytes=", "bytes=-", "bytes=5-2", "bytes=0-1,3-4", "lines=0-1", "bytes=0x1-2", "bytes=٣-٤"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=", "bytes=-", "bytes=5-2", "bytes=0-1,3-4", "lines=0-1", "bytes=0x1-2", "bytes=٣-٤"]
+)
 def test_what_is_no_single_range_counts_as_none(town: Town, asked: str) -> None:
     job = town.running(town.machine())
     write_log(job, ("out", b"one\n"))
