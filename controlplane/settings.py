@@ -337,6 +337,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.idle": 60.0,
         "maintenance.schedules": 5.0,
         "maintenance.sources": 5.0,
+        "maintenance.operations": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }

@@ -60,6 +60,8 @@ class Client:
         self.budgets = NumberedSettings(self.wire, "/budgets")
         self.limits = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
+        self.profiles = Profiles(self.wire)
+        self.operations = Operations(self.wire)
         self.project = ""
 
     @classmethod
@@ -442,9 +444,11 @@ class Jobs:
         reason: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+        """Cancel, hold, release, requeue or change jobs: up to 500 named ones, or those ``matching`` filters of
+        :meth:`list`.
 
-        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing. Where more than 500 match,
+        it returns an operation, which has a ``phase`` and goes on in the background: see :class:`Operations`.
         """
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
@@ -856,6 +860,82 @@ class Templates:
     def delete(self, name: str, *, project: str | None = None) -> None:
         """Delete a template that somebody made; jobs that were submitted from it stay."""
         self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
+
+
+class Operations:
+    """Actions on many jobs that go on in the background."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield those of the last seven days that you may see, newest first."""
+        return pages(self._wire, "/operations", {"limit": 500})
+
+    def get(self, number: int) -> dict[str, Any]:
+        """Return an operation with its ``progress``, and what was ``done`` and ``refused``."""
+        return dict(self._wire.get(f"/operations/{number}"))
+
+    def cancel(self, number: int) -> dict[str, Any]:
+        """End an operation after the job that it is at; what was done stays done."""
+        return dict(self._wire.post(f"/operations/{number}/cancel", {}))
+
+    def wait(self, number: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Wait until an operation has ended and return it; raises :class:`~switchyard.problem.WaitTimeout`."""
+        begun = time.monotonic()
+        while (found := self.get(number))["ended_at"] is None:
+            if timeout_s is not None and time.monotonic() - begun >= timeout_s:
+                raise WaitTimeout(f"operation {number} is still {found['phase']} after {timeout_s:g} s")
+            time.sleep(LONGEST_POLL_S)
+        return found
+
+
+class Profiles:
+    """How pools decide: built-in profiles, and custom ones in versions. Operators change them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the built-in profiles, then the custom ones by name."""
+        yield from self._wire.get("/profiles")["results"]
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return a profile with its policies (``spec``) and its newest ``versions``."""
+        return dict(self._wire.get(_named_profile(name)))
+
+    def create(
+        self, name: str, *, spec: Mapping[str, Any] | None = None, copy_of: str = "", note: str = ""
+    ) -> dict[str, Any]:
+        """Make a profile from its policies or as a copy of another; it decides nowhere until it is activated."""
+        given = {"spec": dict(spec)} if spec is not None else {"copy_of": copy_of}
+        return dict(self._wire.post("/profiles", {"name": name, "note": note, **given}))
+
+    def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change the ``description`` of a custom profile; with the ETag of its settings only as they were read."""
+        headers = {"If-Match": if_match}
+        return dict(self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers).json())
+
+    def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> dict[str, Any]:
+        """Add a version, which is not active yet."""
+        return dict(self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note}))
+
+    def preview(self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = "") -> dict[str, Any]:
+        """Start a simulation of what a pool ran lately, under the version and under ``against`` (the pool's own)."""
+        asked = {"pool": pool, "days": days, "against": against}
+        return dict(self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked))
+
+    def activate(self, name: str, version: int, *, unseen: bool = False) -> dict[str, Any]:
+        """Let every pool of the profile decide by a version; ``unseen`` without a finished preview."""
+        return dict(self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen}))
+
+    def delete(self, name: str) -> None:
+        """Delete a profile that no pool uses, with its versions."""
+        self._wire.post(f"{_named_profile(name)}/delete", {})
+
+
+def _named_profile(name: str) -> str:
+    return f"/profiles/{quote(name, safe='')}"
 
 
 class Consolidation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,25 +13,18 @@ from rest_framework import serializers
 
 from controlplane.accounts.models import User
 from controlplane.api.body import check_bounds
-from controlplane.api.permissions import owned
 from controlplane.api.problem import Fault, RequestRefused, refusal
 from controlplane.api.serializers import StrictSerializer, refuse_unknown
-from controlplane.jobs import change, service
+from controlplane.bulk import service
+from controlplane.bulk.action import ACTIONS, CHANGE, STOPPING, Action
 from controlplane.jobs import models as rows
+from controlplane.jobs.refusal import Refusal
 from controlplane.jobs.section import FieldError
-from controlplane.queries import job_rows, jobs, stopping
+from controlplane.queries import jobs, stopping
 
 MOST: Final = 500
 # What is left after this time is told as not tried; a client asks again.
 LONGEST_S: Final = 20.0
-ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
-    "cancel": service.cancel,
-    "hold": service.hold,
-    "release": service.release,
-    "requeue": service.requeue,
-}
-CHANGE: Final = "change"
-STOPPING: Final = frozenset({"cancel", "requeue"})
 
 
 class BulkSerializer(StrictSerializer):
@@ -65,7 +58,8 @@ class BulkItem(msgspec.Struct, frozen=True):
 class BulkAnswer(msgspec.Struct, frozen=True):
     """What came of each job, in the order asked for.
 
-    ``left`` of them were not tried, because it took too long; ``more`` says that the filter matches further ones.
+    ``left`` of them were not tried, because it took too long; ``more`` says that the filter of a dry run matches
+    further ones.
     ``stops`` tells what runs of the jobs, in a dry run that stops them.
     """
 
@@ -79,13 +73,16 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     stops: stopping.Stopping | None = None
 
 
-def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
+def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer | rows.Operation:
     """Apply an action, as validated by :class:`BulkSerializer`, to each of the jobs in a transaction of its own.
 
-    A dry run does the same, and rolls each back. Raises RequestRefused if the request itself makes no sense.
+    A dry run does the same, and rolls each back. Where a filter matches more than :data:`MOST` jobs, an operation
+    begins that goes on in the background. Raises RequestRefused if the request itself makes no sense.
     """
-    act = _action(user, asked)
+    act = _action(asked)
     numbers, more = _chosen(user, asked)
+    if more and not asked["dry_run"]:
+        return service.begin(user, act, asked["filter"])
     until = time.monotonic() + LONGEST_S
     found = {job.number: job for job in jobs.visible(user).filter(number__in=numbers).select_related("project", "user")}
     results = [
@@ -96,20 +93,18 @@ def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
     ]
     count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
     stops = None
-    if asked["dry_run"] and asked["action"] in STOPPING:
+    if asked["dry_run"] and act.name in STOPPING:
         stops = stopping.of_jobs([found[each.number] for each in results if each.outcome == "done"], user)
-    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results, stops=stops)
+    return BulkAnswer(act.name, asked["dry_run"], **count, more=more, results=results, stops=stops)
 
 
-def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object]:
+def _action(asked: Mapping[str, Any]) -> Action:
     if (asked["action"] == CHANGE) != (asked["patch"] is not None):
         detail = _("patch says what changes, and goes with the action change only")
         raise RequestRefused(422, "invalid", detail, errors=[FieldError("/patch", detail, "invalid")])
-    if asked["action"] == CHANGE:
+    if asked["patch"] is not None:
         check_bounds(asked["patch"])
-        return lambda job: change.change(job, asked["patch"], user, asked["reason"].strip())
-    act = ACTIONS[asked["action"]]
-    return lambda job: act(job, user.get_username(), asked["reason"].strip())
+    return Action(asked["action"], asked["patch"], asked["reason"].strip())
 
 
 def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
@@ -124,29 +119,26 @@ def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
     if not any(asked["filter"].values()):
         detail = _("a filter needs at least one of {names}").format(names=", ".join(known))
         raise RequestRefused(422, "invalid", detail, errors=[FieldError("/filter", detail, "invalid")])
-    chosen = jobs.JobFilter(asked["filter"], job_rows.whole(jobs.visible(user)), user=user).qs
-    numbers = list(chosen.order_by("-number").values_list("number", flat=True)[: MOST + 1])
+    numbers = list(service.matching(user, asked["filter"]).values_list("number", flat=True)[: MOST + 1])
     return numbers[:MOST], len(numbers) > MOST
 
 
-def _one(
-    user: User, number: int, job: rows.Job | None, act: Callable[[rows.Job], object], *, dry_run: bool
-) -> BulkItem:
+def _one(user: User, number: int, job: rows.Job | None, act: Action, *, dry_run: bool) -> BulkItem:
     if job is None:
         return BulkItem(
             number, "refused", "", "not_found", _("there is no job {number} that you may see").format(number=number)
         )
     try:
-        owned(user, job, _("only {user}, a lead of project {project} or staff may do this"))
         with transaction.atomic():
-            act(job)
+            refused: Refusal | RequestRefused | None = act.apply(job, user)
             state = rows.Job.objects.values_list("state", flat=True).get(id=job.id)
             if dry_run:
                 transaction.set_rollback(True)
     except Exception as error:
-        refused = refusal(error)
+        refused, state = refusal(error), job.state
         if refused.status >= 500:
             raise
-        faults = [Fault(each.pointer, each.detail, each.code) for each in refused.errors[:10]]
-        return BulkItem(number, "refused", job.state, refused.code, refused.detail, faults)
-    return BulkItem(number, "done", state)
+    if refused is None:
+        return BulkItem(number, "done", state)
+    faults = [Fault(each.pointer, each.detail, each.code) for each in refused.errors[:10]]
+    return BulkItem(number, "refused", job.state, refused.code, refused.detail, faults)

@@ -642,3 +642,50 @@ class GitSource(models.Model):
 
     def __str__(self) -> str:
         return f"{self.url} at {self.rev}"
+
+
+class Operation(models.Model):
+    """An action on the jobs that match ``filter`` and have a number up to ``newest``, from the newest to the oldest.
+
+    It is done as ``user``, with the rights of the moment. ``reached`` is the job reached last: it is written in the
+    transaction of each action, so that none is done twice. ``matched`` is how many matched at the start. ``refusals``
+    has the first ones. ``worked_at`` is when a worker took it last, ``leased_until`` until when it has it. ``via`` and
+    ``credential`` are how it was asked for, for the audit log. :mod:`controlplane.bulk.service` alone writes it.
+    """
+
+    class OperationPhase(models.TextChoices):
+        WAITING = "WAITING", _("waiting")
+        RUNNING = "RUNNING", _("running")
+        DONE = "DONE", _("done")
+        FAILED = "FAILED", _("failed")
+        CANCELLED = "CANCELLED", _("cancelled")
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="operations")
+    action = models.CharField(max_length=20)
+    patch = models.JSONField(null=True)
+    filter = models.JSONField()
+    reason = models.CharField(max_length=500, blank=True)
+    language = models.CharField(max_length=20)
+    via = models.CharField(max_length=20)
+    credential = models.CharField(max_length=120, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    newest = models.BigIntegerField()
+    reached = models.BigIntegerField(null=True)
+    matched = models.PositiveIntegerField()
+    done = models.PositiveIntegerField(default=0)
+    refused = models.PositiveIntegerField(default=0)
+    refusals = models.JSONField(default=list)
+    phase = models.CharField(max_length=12, choices=OperationPhase, default=OperationPhase.WAITING)
+    fault = models.CharField(max_length=200, blank=True)
+    worked_at = models.DateTimeField(null=True)
+    leased_until = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["id"], name="operation_open", condition=Q(ended_at=None))]
+
+    def __str__(self) -> str:
+        return f"{self.action} ({self.pk})"

@@ -305,6 +305,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "profile.revise",
         ),
         ("POST", "profiles/{name}/versions/{number}/preview"): (preview, "simulation.begin"),
+        ("PATCH", "profiles/{name}"): (lambda: change("/profiles/mine", {"description": "d"}), "profile.change"),
         ("POST", "profiles/{name}/activate"): (
             lambda: staff.post("/profiles/mine/activate", {"version": 1, "unseen": True}),
             "profile.activate",
