@@ -27,6 +27,7 @@ from switchyard.client import (
     Spec,
     _entry,
     _filters,
+    _named_profile,
     _pool,
     _project,
     _secrets_of,
@@ -66,6 +67,8 @@ class AsyncClient:
         self.budgets = AsyncNumberedSettings(self.wire, "/budgets")
         self.limits = AsyncNumberedSettings(self.wire, "/limits")
         self.tokens = AsyncTokens(self.wire)
+        self.profiles = AsyncProfiles(self.wire)
+        self.operations = AsyncOperations(self.wire)
         self.project = ""
 
     @classmethod
@@ -445,9 +448,11 @@ class AsyncJobs:
         reason: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+        """Cancel, hold, release, requeue or change jobs: up to 500 named ones, or those ``matching`` filters of
+        :meth:`list`.
 
-        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing. Where more than 500 match,
+        it returns an operation, which has a ``phase`` and goes on in the background: see :class:`AsyncOperations`.
         """
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
@@ -848,6 +853,81 @@ class AsyncTemplates:
     async def delete(self, name: str, *, project: str | None = None) -> None:
         """Delete a template that somebody made; jobs that were submitted from it stay."""
         await self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
+
+
+class AsyncOperations:
+    """Actions on many jobs that go on in the background."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield those of the last seven days that you may see, newest first."""
+        return pages(self._wire, "/operations", {"limit": 500})
+
+    async def get(self, number: int) -> dict[str, Any]:
+        """Return an operation with its ``progress``, and what was ``done`` and ``refused``."""
+        return dict(await self._wire.get(f"/operations/{number}"))
+
+    async def cancel(self, number: int) -> dict[str, Any]:
+        """End an operation after the job that it is at; what was done stays done."""
+        return dict(await self._wire.post(f"/operations/{number}/cancel", {}))
+
+    async def wait(self, number: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Wait until an operation has ended and return it; raises :class:`~switchyard.problem.WaitTimeout`."""
+        begun = time.monotonic()
+        while (found := (await self.get(number)))["ended_at"] is None:
+            if timeout_s is not None and time.monotonic() - begun >= timeout_s:
+                raise WaitTimeout(f"operation {number} is still {found['phase']} after {timeout_s:g} s")
+            await asyncio.sleep(LONGEST_POLL_S)
+        return found
+
+
+class AsyncProfiles:
+    """How pools decide: built-in profiles, and custom ones in versions. Operators change them."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    async def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the built-in profiles, then the custom ones by name."""
+        for each in (await self._wire.get("/profiles"))["results"]:
+            yield each
+
+    async def get(self, name: str) -> dict[str, Any]:
+        """Return a profile with its policies (``spec``) and its newest ``versions``."""
+        return dict(await self._wire.get(_named_profile(name)))
+
+    async def create(
+        self, name: str, *, spec: Mapping[str, Any] | None = None, copy_of: str = "", note: str = ""
+    ) -> dict[str, Any]:
+        """Make a profile from its policies or as a copy of another; it decides nowhere until it is activated."""
+        given = {"spec": dict(spec)} if spec is not None else {"copy_of": copy_of}
+        return dict(await self._wire.post("/profiles", {"name": name, "note": note, **given}))
+
+    async def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change the ``description`` of a custom profile; with the ETag of its settings only as they were read."""
+        headers = {"If-Match": if_match}
+        return dict((await self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers)).json())
+
+    async def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> dict[str, Any]:
+        """Add a version, which is not active yet."""
+        return dict(await self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note}))
+
+    async def preview(
+        self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = ""
+    ) -> dict[str, Any]:
+        """Start a simulation of what a pool ran lately, under the version and under ``against`` (the pool's own)."""
+        asked = {"pool": pool, "days": days, "against": against}
+        return dict(await self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked))
+
+    async def activate(self, name: str, version: int, *, unseen: bool = False) -> dict[str, Any]:
+        """Let every pool of the profile decide by a version; ``unseen`` without a finished preview."""
+        return dict(await self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen}))
+
+    async def delete(self, name: str) -> None:
+        """Delete a profile that no pool uses, with its versions."""
+        await self._wire.post(f"{_named_profile(name)}/delete", {})
 
 
 class AsyncConsolidation:
