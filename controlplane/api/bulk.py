@@ -18,7 +18,7 @@ from controlplane.api.serializers import StrictSerializer, refuse_unknown
 from controlplane.bulk import service
 from controlplane.bulk.action import ACTIONS, CHANGE, STOPPING, Action
 from controlplane.jobs import models as rows
-from controlplane.jobs.refusal import Refusal
+from controlplane.jobs.refusal import JobRefusal
 from controlplane.jobs.section import FieldError
 from controlplane.queries import jobs, stopping
 
@@ -130,7 +130,7 @@ def _one(user: User, number: int, job: rows.Job | None, act: Action, *, dry_run:
         )
     try:
         with transaction.atomic():
-            refused: Refusal | RequestRefused | None = act.apply(job, user)
+            refused: JobRefusal | RequestRefused | None = act.apply(job, user)
             state = rows.Job.objects.values_list("state", flat=True).get(id=job.id)
             if dry_run:
                 transaction.set_rollback(True)

@@ -13,7 +13,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs import change, service
 from controlplane.jobs import models as rows
-from controlplane.jobs.refusal import Refusal, refusal
+from controlplane.jobs.refusal import JobRefusal, refusal
 
 ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
     "cancel": service.cancel,
@@ -32,12 +32,12 @@ class Action(msgspec.Struct, frozen=True):
     patch: dict[str, Any] | None = None
     reason: str = ""
 
-    def apply(self, job: rows.Job, user: User) -> Refusal | None:
+    def apply(self, job: rows.Job, user: User) -> JobRefusal | None:
         """Do it as this user; return why not. Needs a transaction, of which a refusal undoes only this action."""
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
             detail = _("only {user}, a lead of project {project} or staff may do this")
             detail = detail.format(user=job.user.get_username(), project=job.project.name)
-            return Refusal(403, "permission_denied", detail, [])
+            return JobRefusal(403, "permission_denied", detail, [])
         try:
             with transaction.atomic():
                 if self.name == CHANGE:

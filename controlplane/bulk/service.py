@@ -19,7 +19,7 @@ from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.bulk.action import Action
 from controlplane.jobs.models import Job, Operation
-from controlplane.jobs.refusal import Refusal
+from controlplane.jobs.refusal import JobRefusal
 from controlplane.queries import job_rows, jobs
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def _act(row: Operation, action: Action, job: Job) -> None:
         except (OperationalError, InterfaceError):
             raise
         except DatabaseError:
-            refused = Refusal(409, "conflict", _("somebody else changed this at the same moment"), [])
+            refused = JobRefusal(409, "conflict", _("somebody else changed this at the same moment"), [])
         noted: dict[str, Any] = {"reached": job.number, "done": F("done") + 1}
         if refused is not None:
             noted = {"reached": job.number, "refused": F("refused") + 1}

@@ -15,7 +15,7 @@ from scheduler.core.model.lifecycle import IllegalTransition
 from scheduler.core.model.sentences import said
 
 
-class Refusal(NamedTuple):
+class JobRefusal(NamedTuple):
     """A refusal: the HTTP status and stable ``code`` that it becomes, the sentence, and the fields at fault."""
 
     status: int
@@ -24,18 +24,18 @@ class Refusal(NamedTuple):
     errors: list[FieldError]
 
 
-def refusal(error: Exception) -> Refusal | None:
+def refusal(error: Exception) -> JobRefusal | None:
     """Return why an action on a job was refused; None if the exception is not a refusal of one."""
     match error:
         case InvalidSpec():
             count = len(error.errors)
             detail = str(error) if count == 1 else _("the job file has {count} faults").format(count=count)
-            return Refusal(422, "invalid_spec", detail, list(error.errors))
+            return JobRefusal(422, "invalid_spec", detail, list(error.errors))
         case Unchangeable():
             at = FieldError(error.pointer, str(error), "unchangeable")
-            return Refusal(409, "unchangeable", str(error), [at])
+            return JobRefusal(409, "unchangeable", str(error), [at])
         case NothingRuns():
-            return Refusal(409, "nothing_runs", str(error), [])
+            return JobRefusal(409, "nothing_runs", str(error), [])
         case IllegalTransition():
-            return Refusal(409, "illegal_transition", in_language(said(error)), [])
+            return JobRefusal(409, "illegal_transition", in_language(said(error)), [])
     return None
