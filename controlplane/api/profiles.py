@@ -126,11 +126,12 @@ class ProfileViewSet(ResourceViewSet):
         """A profile as data, with its versions."""
         return Response(shown.detail(name))
 
-    @extend_schema(operation_id="profiles_settings", responses={200: ProfileSettingsSerializer, 409: Problem})
+    @extend_schema(operation_id="profiles_settings", responses={200: ProfileSettingsSerializer})
     @action(detail=True, url_path="settings")
     def show_settings(self, request: Request, name: str) -> Response:
-        """What may change of a custom profile; its ETag is what a change needs."""
-        return Response(editing.settings_of(self.get_object(), ProfileSettingsSerializer))
+        """What may change of a profile; its ETag is what a change needs. Of a built-in one nothing may change."""
+        row = rows.Profile(name=name) if name in PROFILES else shown.own(name)
+        return Response(editing.settings_of(row, ProfileSettingsSerializer))
 
     @extend_schema(
         operation_id="profiles_change",

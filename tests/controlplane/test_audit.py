@@ -24,6 +24,8 @@ from agents.protocol import Conditions, SetAside
 from controlplane.accounts import audit, device_codes, roles, service
 from controlplane.accounts.admin import Audited
 from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
+from controlplane.bulk import service as operations
+from controlplane.bulk.action import Action
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
 from controlplane.job_templates.admin import JobTemplateAdmin
@@ -368,6 +370,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "simulations/{number}/cancel"): (
             lambda: owner.post(f"/simulations/{last().object_id}/cancel"),
             "simulation.cancel",
+        ),
+        ("POST", "operations/{number}/cancel"): (
+            lambda: owner.post(f"/operations/{operations.begin(owner.user, Action('hold'), {'q': 'x'}).pk}/cancel"),
+            "operation.cancel",
         ),
         ("POST", "survivors/{name}/stop"): (stop, "survivor.stop"),
         ("POST", "survivors/{name}/forget"): (forget, "survivor.forget"),
