@@ -166,13 +166,12 @@ class Pool(models.Model):
     def clean(self) -> None:
         """Refuses a usual time limit above the highest, and mounts that reach the files of all jobs."""
         storage = self.storage_path.rstrip("/")
+        declared = self.mounts if storage else []
         try:
-            mounts.valid(self.mounts)
+            mounts.valid(declared)
         except ValidationError:
-            reaching = []  # the field says what is wrong
-        else:
-            reaching = self.mounts if storage else []
-        for each in reaching:
+            declared = []  # the field says what is wrong
+        for each in declared:
             if mounts.is_below(each["path"], storage) or mounts.is_below(storage, each["path"]):
                 said = _("%(path)s reaches into storage_path, where the files of all jobs lie") % {"path": each["path"]}
                 raise ValidationError({"mounts": said})
