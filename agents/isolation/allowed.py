@@ -31,11 +31,11 @@ class Allowed:
         if not os.path.isabs(path) or ".." in Path(path).parts:
             return True
         place = os.path.normpath(path).replace("//", "/", 1)
-        if self.own and _is_below(place, self.own):
+        if self.own and is_below(place, self.own):
             return False
         if self.roots:
-            return not any(_is_below(place, root) for root in self.roots)
-        return place == "/" or any(_is_below(place, root) for root in OF_THE_SYSTEM)
+            return not any(is_below(place, root) for root in self.roots)
+        return place == "/" or any(is_below(place, root) for root in OF_THE_SYSTEM)
 
     @property
     def spoken(self) -> str:
@@ -43,5 +43,6 @@ class Allowed:
         return ", ".join(self.roots) if self.roots else "any folder but the system's"
 
 
-def _is_below(path: str, root: str) -> bool:
+def is_below(path: str, root: str) -> bool:
+    """Return whether a path is this folder or lies in it, by name."""
     return path == root or path.startswith(root.rstrip("/") + "/")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agents.ends import Refusal, clause
-from agents.isolation.allowed import OF_THE_SYSTEM
+from agents.isolation.allowed import OF_THE_SYSTEM, is_below
 from agents.isolation.beneath import FileRights, anchor
 from agents.protocol import Mount
 
@@ -32,7 +32,7 @@ class MountRoots:
         Links on the way that the stages' user could make are not followed: engines mount as root. May block. Raises
         MountRefused.
         """
-        if ".." in mount.source.split("/") or not any(_is_below(mount.source, root) for root in self.roots):
+        if ".." in mount.source.split("/") or not any(is_below(mount.source, root) for root in self.roots):
             raise MountRefused(clause("MountNotAllowed", folder=mount.source, allowed=", ".join(self.roots) or "none"))
         try:
             real, rest = anchor(mount.source, rights)
@@ -42,11 +42,7 @@ class MountRoots:
             raise MountRefused(clause("MountExchangeable", folder=mount.source))
         if rest or not os.path.isdir(real):
             raise MountRefused(clause("MountMissing", folder=mount.source, error="there is no such folder"))
-        allowed = any(_is_below(real, os.path.realpath(root)) for root in self.roots)
-        if not allowed or real == "/" or any(_is_below(real, each) for each in (*_NEVER, self.own) if each):
+        allowed = any(is_below(real, os.path.realpath(root)) for root in self.roots)
+        if not allowed or real == "/" or any(is_below(real, each) for each in (*_NEVER, self.own) if each):
             raise MountRefused(clause("MountLeadsOut", folder=mount.source, real=real))
         return Mount(real, mount.path, mount.readonly)
-
-
-def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")

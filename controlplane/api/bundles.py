@@ -95,9 +95,8 @@ class BundleViewSet(ResourceViewSet):
         incoming = Incoming()
         try:
             sha256, size = _receive(request.data, incoming, settings.BUNDLE_MAX_BYTES)
-            name = Row.place(sha256)
-            if not (Row.use([sha256]) and storages["bundles"].exists(name)):
-                storages["bundles"].save(name, incoming)
+            if not Row.is_stored(sha256):
+                storages["bundles"].save(Row.place(sha256), incoming)
         finally:
             incoming.remove()
         with transaction.atomic():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from django.utils.translation import gettext as _
+from django.db.models import Model
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -13,13 +15,12 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
-from controlplane.fleet import maintenance
+from controlplane.fleet import calendar, maintenance
 from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import Node
 from controlplane.jobs.section import FieldError
@@ -62,12 +63,7 @@ class WindowAskedSerializer(CalendarEntrySerializer):
 
 
 REFUSED = "invalid_window"
-UNKNOWN = {
-    "project": gettext_noop("there is no project {name}"),
-    "users": gettext_noop("there is no user {name}"),
-    **dict.fromkeys(("node", "nodes"), gettext_noop("there is no node {name}")),
-    "pool": gettext_noop("there is no pool {name}"),
-}
+NAMED = {"node": Node, "pool": Pool}
 EXAMPLE = {"starts_at": "2100-01-01T06:00:00Z", "ends_at": "2100-01-01T08:00:00Z", "reason": "new cables"}
 
 
@@ -100,10 +96,8 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     def create(self, request: Request) -> Response:
         """Plans a window, and returns the running stages that may run into it. Only staff."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(WindowAskedSerializer)
-        try:
-            row = maintenance.plan(**_look_up(body), actor=self.user.get_username(), only_tried=only_tried)
-        except EntryRefused as error:
-            raise refusal(REFUSED, error.field, str(error)) from None
+        with refused_as(REFUSED):
+            row = maintenance.plan(**looked_up(body, NAMED), actor=self.user.get_username(), only_tried=only_tried)
         return Response(windows.detail(row, self.user), status=200 if only_tried else 201)
 
     @extend_schema(
@@ -119,10 +113,9 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         only_tried = self.asked(DryRunSerializer)["dry_run"]
         taken = WindowAskedSerializer(data=request.data, partial=True)
         taken.is_valid(raise_exception=True)
-        try:
-            row = maintenance.change(self.get_object(), only_tried=only_tried, **_look_up(dict(taken.validated_data)))
-        except EntryRefused as error:
-            raise refusal(REFUSED, error.field, str(error)) from None
+        with refused_as(REFUSED):
+            given = looked_up(taken.validated_data, NAMED)
+            row = maintenance.change(self.get_object(), only_tried=only_tried, **given)
         return Response(windows.detail(row, self.user))
 
     @extend_schema(responses=windows.MaintenanceWindowDetail)
@@ -137,24 +130,24 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         return self.shown(maintenance.cancel(self.get_object(), self.user.get_username()))
 
 
-def _look_up(body: dict[str, Any]) -> dict[str, Any]:
-    """Put the rows of node and pool where a body has their names, and none where they are empty."""
-    models: dict[str, Any] = {"node": Node, "pool": Pool}
-    for field in models.keys() & body.keys():
-        body[field] = named(models[field], field, [body[field]], REFUSED)[0] if body[field] else None
-    return body
+def looked_up(body: Mapping[str, Any], models: Mapping[str, type[Model]]) -> dict[str, Any]:
+    """Return a body with rows where it has their names: a list for a list, none for an empty name.
+
+    Raises EntryRefused for a name that is not there.
+    """
+    found = dict(body)
+    for field in (each for each in models if each in body):
+        names = body[field] if isinstance(body[field], list) else [body[field]] if body[field] else []
+        rows = calendar.rows_named(models[field], field, names)
+        found[field] = rows if isinstance(body[field], list) else next(iter(rows), None)
+    return found
 
 
-def named(model: Any, field: str, names: list[str], code: str) -> list[Any]:
-    """Return the rows of these names, each once. Raises 422 with ``field`` for the first that is not there."""
-    key = "username" if model is User else "name"
-    found = {getattr(row, key): row for row in model.objects.filter(**{f"{key}__in": names})}
-    for name in names:
-        if name not in found:
-            raise refusal(code, field, _(UNKNOWN[field]).format(name=name[:63]))
-    return [found[name] for name in dict.fromkeys(names)]
-
-
-def refusal(code: str, field: str, detail: str) -> RequestRefused:
-    """Return the refusal of an entry of the calendar for one of its fields."""
-    return RequestRefused(422, code, detail, errors=[FieldError(f"/{field}", detail, "invalid")])
+@contextmanager
+def refused_as(code: str) -> Iterator[None]:
+    """A context in which an entry of the calendar that cannot be is answered with 422, this code and its field."""
+    try:
+        yield
+    except EntryRefused as error:
+        fields = [FieldError(f"/{error.field}", str(error), "invalid")]
+        raise RequestRefused(422, code, str(error), errors=fields) from None

@@ -13,6 +13,7 @@ from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.accounts.roles import ROLES
 from controlplane.api.problem import RequestRefused
+from controlplane.jobs.refusal import of_others
 
 
 def signed_in(request: Request) -> User:
@@ -33,11 +34,9 @@ def permitted(request: Request, permit: Permit, deed: str) -> User:
 
 
 def owned(user: User, row: Any, said: str) -> None:
-    """Raise 403 unless this user may act on a job, or on an array of jobs, as its owner, a lead of its project or staff
-    may. ``said`` is the refusal, with ``{user}`` and ``{project}``."""
-    if not permissions.may_end(user, owner_id=row.user_id, project_id=row.project_id):
-        detail = said.format(user=row.user.get_username(), project=row.project.name)
-        raise RequestRefused(403, "permission_denied", detail)
+    """Raise 403 unless this user may act on a row (see :func:`controlplane.jobs.refusal.of_others`)."""
+    if refused := of_others(user, row, said):
+        raise RequestRefused(refused.status, refused.code, refused.detail)
 
 
 class Scoped(BasePermission):

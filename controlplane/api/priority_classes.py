@@ -54,10 +54,12 @@ class PriorityClassSettingsSerializer(editing.EditSerializer):
     def to_representation(self, instance: Any) -> dict[str, Any]:
         """Names the projects; those that the reader may see, where it is shown to somebody who may not see all."""
         fixed = {name: getattr(instance, name) for name in ("name", "value", "preemptible")}
+        reader = self.context.get("user")
+        seen = () if reader is None else (priority_classes.seen_by(reader),)
         return {
             **fixed,
             "restricted": instance.staff_only,
-            "projects": priority_classes.named(instance, self.context.get("user")),
+            "projects": priority_classes.named(instance, *seen),
         }
 
     def create(self, validated_data: dict[str, Any]) -> Any:

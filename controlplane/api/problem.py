@@ -29,6 +29,9 @@ from controlplane.job_templates.service import TemplateRefused
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.refusal import refusal as job_refusal
 from controlplane.jobs.section import FieldError
+from controlplane.notifications.tried_deliveries import NotSentAgain
+from controlplane.notifications.webhook_delivery import TEST_S, TestedBefore
+from controlplane.notifications.webhooks import WebhookRefused
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
 from controlplane.queries.logs import BeyondEnd, LogGone, TooManySearches
@@ -163,11 +166,15 @@ def refusal(error: Exception) -> RequestRefused:
             return RequestRefused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case MemberRefused():
             return RequestRefused(error.status, error.code, str(error))
-        case SecretRefused():
+        case SecretRefused() | WebhookRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             return RequestRefused(error.status, error.code, str(error), errors=fields)
         case ScheduleRefused() | TemplateRefused():
             return RequestRefused(error.status, error.code, str(error), errors=error.errors)
+        case TestedBefore():
+            return RequestRefused(429, "tested_before", str(error), retry_s=TEST_S)
+        case NotSentAgain():
+            return RequestRefused(409, "not_sent_again", str(error))
         case KeyUnavailable():
             return RequestRefused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -259,8 +257,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         project, body = self._with_webhooks(), self.body(WebhookChoiceSerializer)
         body["states"] = body["states"] or webhooks.USUAL
         body["kind"] = body.pop("format")
-        with _refused():
-            row, key = webhooks.put(self.user, project, webhook, **body)
+        row, key = webhooks.put(self.user, project, webhook, **body)
         return Response(webhook_rows.NewWebhook(webhook_rows.shown(row), key), status=201 if key else 200)
 
     @extend_schema(operation_id="webhooks_retrieve", responses=webhook_rows.Webhook)
@@ -285,9 +282,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         given = dict(taken.validated_data)
         if "format" in given:
             given["kind"] = given.pop("format")
-        with _refused():
-            row = webhooks.change(self.user, row, **given)
-        return Response(webhook_rows.shown(row))
+        return Response(webhook_rows.shown(webhooks.change(self.user, row, **given)))
 
     @extend_schema(
         operation_id="webhooks_test",
@@ -298,10 +293,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def test_webhook(self, request: Request, name: str, webhook: str) -> Response:
         """Sends one event now, and tells what was answered; once in ten seconds. For leads of the project and
         operators."""
-        try:
-            return Response(webhook_rows.tested(webhook_delivery.test(self._webhook(webhook))))
-        except webhook_delivery.TestedBefore as error:
-            raise RequestRefused(429, "tested_before", str(error), retry_s=webhook_delivery.TEST_S) from None
+        return Response(webhook_rows.tested(webhook_delivery.test(self._webhook(webhook))))
 
     @extend_schema(operation_id="webhooks_deliveries", responses=webhook_rows.TriedDeliveryList)
     @action(detail=True, url_path="webhooks/<str:webhook>/deliveries")
@@ -320,8 +312,6 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             tried_deliveries.resend(row, event)
         except TriedDelivery.DoesNotExist:
             raise not_found(_("delivery {name}").format(name=event)) from None
-        except tried_deliveries.NotSentAgain as error:
-            raise RequestRefused(409, "not_sent_again", str(error)) from None
         return Response(status=202)
 
     @extend_schema(operation_id="webhooks_delete", responses={204: None})
@@ -347,15 +337,6 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     def get_queryset(self) -> QuerySet[rows.Project]:
         return permissions.visible_projects(self.user)
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    try:
-        yield
-    except webhooks.WebhookRefused as error:
-        fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
-        raise RequestRefused(error.status, error.code, str(error), errors=fields) from None
 
 
 def _chosen(project: rows.Project) -> dict[str, object]:

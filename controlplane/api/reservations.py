@@ -18,18 +18,18 @@ from rest_framework.response import Response
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
-from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, named, refusal
+from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, looked_up, refused_as
 from controlplane.api.problem import Problem
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, SingleViewSet
 from controlplane.fleet import reservations as service
-from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import Node
 from controlplane.pools.models import Pool
 from controlplane.queries import reservations
 
 MOST_NODES, MOST_USERS = 1_000, 100
 REFUSED = "invalid_reservation"
+NAMED = {"project": Project, "users": User, "nodes": Node, "pool": Pool}
 SHOWN = timedelta(days=28)
 LONGEST = timedelta(days=366)
 
@@ -64,14 +64,6 @@ class ReservationChangeSerializer(CalendarEntrySerializer):
     nodes = serializers.ListField(child=serializers.CharField(max_length=63), max_length=MOST_NODES)
 
 
-def _look_up(body: dict[str, Any]) -> dict[str, Any]:
-    """Put the rows of users and nodes where a body has their names."""
-    for field, model in (("users", User), ("nodes", Node)):
-        if field in body:
-            body[field] = named(model, field, body[field], REFUSED)
-    return body
-
-
 DEMO = {**EXAMPLE, "name": "demo", "project": "default", "nodes": ["n1"], "reason": "the demonstration"}
 
 
@@ -103,13 +95,8 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
     def create(self, request: Request) -> Response:
         """Plans a reservation, or in a dry run tells which nodes it would have. Only operators."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(ReservationAskedSerializer)
-        body["project"] = named(Project, "project", [body["project"]], REFUSED)[0]
-        _look_up(body)
-        body["pool"] = named(Pool, "pool", [body["pool"]], REFUSED)[0] if body["pool"] else None
-        try:
-            row = service.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
-        except EntryRefused as error:
-            raise refusal(REFUSED, error.field, str(error)) from None
+        with refused_as(REFUSED):
+            row = service.plan(**looked_up(body, NAMED), actor=self.user.get_username(), only_tried=only_tried)
         return self.shown(row, status=200 if only_tried else 201)
 
     @extend_schema(
@@ -125,11 +112,9 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
         only_tried = self.asked(DryRunSerializer)["dry_run"]
         taken = ReservationChangeSerializer(data=request.data, partial=True)
         taken.is_valid(raise_exception=True)
-        body = _look_up(dict(taken.validated_data))
-        try:
-            return self.shown(service.change(self.get_object(), only_tried=only_tried, **body))
-        except EntryRefused as error:
-            raise refusal(REFUSED, error.field, str(error)) from None
+        with refused_as(REFUSED):
+            given = looked_up(taken.validated_data, NAMED)
+            return self.shown(service.change(self.get_object(), only_tried=only_tried, **given))
 
     @extend_schema(responses=reservations.Reservation)
     def retrieve(self, request: Request, name: str) -> Response:

@@ -9,11 +9,10 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs import change, service
 from controlplane.jobs import models as rows
-from controlplane.jobs.refusal import JobRefusal, refusal
+from controlplane.jobs.refusal import JobRefusal, of_others, refusal
 
 ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
     "cancel": service.cancel,
@@ -34,10 +33,8 @@ class Action(msgspec.Struct, frozen=True):
 
     def apply(self, job: rows.Job, user: User) -> JobRefusal | None:
         """Do it as this user; return why not. Needs a transaction, of which a refusal undoes only this action."""
-        if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-            detail = _("only {user}, a lead of project {project} or staff may do this")
-            detail = detail.format(user=job.user.get_username(), project=job.project.name)
-            return JobRefusal(403, "permission_denied", detail, [])
+        if refused := of_others(user, job, _("only {user}, a lead of project {project} or staff may do this")):
+            return refused
         try:
             with transaction.atomic():
                 if self.name == CHANGE:
@@ -45,7 +42,7 @@ class Action(msgspec.Struct, frozen=True):
                 else:
                     ACTIONS[self.name](job, user.get_username(), self.reason)
         except Exception as error:
-            if (refused := refusal(error)) is None:
+            if (why := refusal(error)) is None:
                 raise
-            return refused
+            return why
         return None

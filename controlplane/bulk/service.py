@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Count, F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
 
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
+from controlplane.background import BackgroundPhase
 from controlplane.bulk.action import Action
 from controlplane.jobs.models import Job, Operation
 from controlplane.jobs.refusal import JobRefusal
@@ -31,7 +32,6 @@ KEPT: Final = timedelta(days=7)
 LEASE: Final = timedelta(seconds=60)
 SLICE_S: Final = 5.0
 SLICE: Final = 200
-Phase = Operation.OperationPhase
 
 
 class TooManyOperations(Exception):
@@ -56,8 +56,7 @@ def begin(user: User, action: Action, filters: Mapping[str, str]) -> Operation:
         raise TooManyOperations(
             _("{most} operations of yours are under way; wait for one, or cancel one").format(most=MOST_OPEN)
         )
-    chosen = matching(user, filters)
-    newest = chosen.values_list("number", flat=True).first() or 0
+    found = matching(user, filters).order_by().aggregate(newest=Max("number"), matched=Count("pk"))
     origin = audit.current()
     return Operation.objects.create(
         user=user,
@@ -69,15 +68,15 @@ def begin(user: User, action: Action, filters: Mapping[str, str]) -> Operation:
         via=origin.via if origin else audit.Via.SYSTEM,
         credential=origin.credential[:120] if origin else "",
         request_id=origin.request_id[:64] if origin else "",
-        newest=newest,
-        matched=chosen.order_by().count(),
+        newest=found["newest"] or 0,
+        matched=found["matched"],
     )
 
 
 def cancel(row: Operation) -> None:
     """End an operation after the job that it is at; what was done stays done. Twice is the same as once."""
     with transaction.atomic():
-        if _end(row, Phase.CANCELLED):
+        if _end(row, BackgroundPhase.CANCELLED):
             audit.record("operation.cancel", row)
 
 
@@ -109,7 +108,7 @@ def advance() -> bool:
     except Exception as error:
         log.exception("operation %s failed", row.pk)
         # Its text may hold what only the server's log should.
-        _end(row, Phase.FAILED, fault=type(error).__name__)
+        _end(row, BackgroundPhase.FAILED, fault=type(error).__name__)
     Operation.objects.filter(pk=row.pk).update(leased_until=None)
     return True
 
@@ -123,7 +122,7 @@ def _leased() -> Operation | None:
         if row is None:
             return None
         Operation.objects.filter(pk=row.pk).update(
-            phase=Phase.RUNNING,
+            phase=BackgroundPhase.RUNNING,
             started_at=Coalesce("started_at", Now()),
             worked_at=Now(),
             leased_until=Now() + LEASE,
@@ -134,15 +133,15 @@ def _leased() -> Operation | None:
 def _go_on(row: Operation) -> None:
     """Act on jobs for a while; end the operation when none is left."""
     if not row.user.is_active:
-        _end(row, Phase.FAILED, fault=_("user {user} is deactivated").format(user=row.user.get_username()))
+        _end(row, BackgroundPhase.FAILED, fault=_("user {user} is deactivated").format(user=row.user.get_username()))
         return
     action = Action(row.action, row.patch, row.reason)
     until = time.monotonic() + SLICE_S
     while time.monotonic() < until:
-        last = row.newest + 1 if row.reached is None else row.reached
-        chosen = list(matching(row.user, row.filter).filter(number__lt=min(last, row.newest + 1))[:SLICE])
+        after = row.newest + 1 if row.reached is None else row.reached
+        chosen = list(matching(row.user, row.filter).filter(number__lt=after)[:SLICE])
         if not chosen:
-            _end(row, Phase.DONE)
+            _end(row, BackgroundPhase.DONE)
             return
         for job in chosen:
             _act(row, action, job)
@@ -170,7 +169,7 @@ def _act(row: Operation, action: Action, job: Job) -> None:
     row.reached = job.number
 
 
-def _end(row: Operation, phase: Phase, fault: str = "") -> bool:
+def _end(row: Operation, phase: BackgroundPhase, fault: str = "") -> bool:
     """End an operation that has not ended; return whether it had not."""
     changed = Operation.objects.filter(pk=row.pk, ended_at=None)
     return changed.update(phase=phase, fault=fault[:200], ended_at=Now(), leased_until=None) > 0

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, pairwise
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from controlplane import changes, cron
 from controlplane.fleet.models import CalendarEntry
@@ -30,12 +31,32 @@ Span = tuple[datetime, datetime]
 Row = tuple[str, str | None, str | None, list[str], float, float, str, str, int | None, str, str, str]
 
 
+UNKNOWN: Final = {
+    "project": gettext_noop("there is no project {name}"),
+    "users": gettext_noop("there is no user {name}"),
+    **dict.fromkeys(("node", "nodes"), gettext_noop("there is no node {name}")),
+    "pool": gettext_noop("there is no pool {name}"),
+}
+MOST_NAMED: Final = 1_000
+
+
 class EntryRefused(NodeRefused):
     """Raised for an entry that cannot be; ``field`` is at fault, the text says what would be accepted."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
         self.field = field
+
+
+def rows_named(model: Any, field: str, names: Sequence[str]) -> list[Any]:
+    """Return the rows of these names, each once. Raises EntryRefused with ``field`` for the first that is not there,
+    or is beyond :data:`MOST_NAMED`."""
+    key = getattr(model, "USERNAME_FIELD", "name")
+    found = {getattr(row, key): row for row in model.objects.filter(**{f"{key}__in": names[:MOST_NAMED]})}
+    for name in names:
+        if name not in found:
+            raise EntryRefused(field, _(UNKNOWN[field]).format(name=name[:63]))
+    return [found[name] for name in dict.fromkeys(names)]
 
 
 def not_ended(now: datetime) -> Q:

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.postgres.fields import IntegerRangeField
+from django.core.files.storage import storages
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q, Sum
@@ -20,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
 from controlplane.accounts.models import Project, Sealed, User
+from controlplane.background import BackgroundPhase
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
@@ -604,6 +606,11 @@ class Bundle(models.Model):
         return f"{sha256[:2]}/{sha256}"
 
     @staticmethod
+    def is_stored(sha256: str) -> bool:
+        """Whether the bundle with this digest is stored; marks it as needed now."""
+        return Bundle.use([sha256]) and storages["bundles"].exists(Bundle.place(sha256))
+
+    @staticmethod
     def use(digests: Collection[str]) -> bool:
         """Mark these bundles as needed now; return False if one of them is not stored."""
         Bundle.objects.filter(sha256__in=digests, used_at__lt=Now() - timedelta(hours=1)).update(used_at=Now())
@@ -653,13 +660,6 @@ class Operation(models.Model):
     ``credential`` are how it was asked for, for the audit log. :mod:`controlplane.bulk.service` alone writes it.
     """
 
-    class OperationPhase(models.TextChoices):
-        WAITING = "WAITING", _("waiting")
-        RUNNING = "RUNNING", _("running")
-        DONE = "DONE", _("done")
-        FAILED = "FAILED", _("failed")
-        CANCELLED = "CANCELLED", _("cancelled")
-
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="operations")
     action = models.CharField(max_length=20)
     patch = models.JSONField(null=True)
@@ -675,7 +675,7 @@ class Operation(models.Model):
     done = models.PositiveIntegerField(default=0)
     refused = models.PositiveIntegerField(default=0)
     refusals = models.JSONField(default=list)
-    phase = models.CharField(max_length=12, choices=OperationPhase, default=OperationPhase.WAITING)
+    phase = models.CharField(max_length=12, choices=BackgroundPhase, default=BackgroundPhase.WAITING)
     fault = models.CharField(max_length=200, blank=True)
     worked_at = models.DateTimeField(null=True)
     leased_until = models.DateTimeField(null=True)

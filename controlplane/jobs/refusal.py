@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.signals import NothingRuns
@@ -22,6 +24,15 @@ class JobRefusal(NamedTuple):
     code: str
     detail: str
     errors: list[FieldError]
+
+
+def of_others(user: User, row: Any, said: str) -> JobRefusal | None:
+    """Return the refusal, ``said`` with ``{user}`` and ``{project}``, unless this user may act on a job, or on what has
+    an owner and a project as jobs have, as its owner, a lead of its project or staff may."""
+    if permissions.may_end(user, owner_id=row.user_id, project_id=row.project_id):
+        return None
+    detail = said.format(user=row.user.get_username(), project=row.project.name)
+    return JobRefusal(403, "permission_denied", detail, [])
 
 
 def refusal(error: Exception) -> JobRefusal | None:

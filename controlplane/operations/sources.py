@@ -125,7 +125,7 @@ def _keep(source: GitSource, found: FetchedCommit) -> None:
     try:
         if storage.is_full():
             raise NotFetched("disk_full")
-        if not (Bundle.use([found.sha256]) and storages["bundles"].exists(Bundle.place(found.sha256))):
+        if not Bundle.is_stored(found.sha256):
             if source.user is not None and Bundle.bytes_of(source.user) >= settings.BUNDLE_BYTES_PER_USER:
                 raise NotFetched("too_many_bundles")
             storages["bundles"].save(Bundle.place(found.sha256), found.bundle)

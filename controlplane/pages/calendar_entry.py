@@ -42,7 +42,6 @@ FIELDS: Final = {
     "maintenance": ("node", "pool", *COMMON),
     "reservation": ("name", "project", "users", "nodes", "pool", "device", "count", *COMMON),
 }
-MOST_NAMED: Final = 1_000
 LONGEST: Final = 20_000
 NEXT: Final = 5
 PERMITS: Final = {
@@ -76,21 +75,8 @@ def _number(asked: Mapping[str, str], field: str, most: int) -> int:
     return int(text)
 
 
-def _named(model: Any, field: str, names: list[str]) -> list[Any]:
-    key = "username" if model is User else "name"
-    found = {getattr(row, key): row for row in model.objects.filter(**{f"{key}__in": names[:MOST_NAMED]})}
-    if missing := next((name for name in names if name not in found), None):
-        unknown = {
-            "node": _("there is no node {name}"), "nodes": _("there is no node {name}"),
-            "pool": _("there is no pool {name}"), "project": _("there is no project {name}"),
-            "users": _("there is no user {name}"),
-        }  # fmt: skip
-        raise EntryRefused(field, unknown[field].format(name=missing[:63]))
-    return [found[name] for name in dict.fromkeys(names)]
-
-
 def _one(model: Any, field: str, name: str) -> Any:
-    return _named(model, field, [name])[0] if name else None
+    return calendar.rows_named(model, field, [name])[0] if name else None
 
 
 def _several(asked: Mapping[str, str], field: str) -> list[str]:
@@ -114,8 +100,8 @@ def _tried(request: HttpRequest, kind: str, row: Any, asked: Mapping[str, str], 
         if row is not None:
             return maintenance.change(row, only_tried=only_tried, **given)
         return maintenance.plan(**given, actor=actor, only_tried=only_tried)
-    given["users"] = _named(User, "users", _several(asked, "users"))
-    given["nodes"] = _named(Node, "nodes", _several(asked, "nodes"))
+    given["users"] = calendar.rows_named(User, "users", _several(asked, "users"))
+    given["nodes"] = calendar.rows_named(Node, "nodes", _several(asked, "nodes"))
     if row is not None:
         return kept.change(row, only_tried=only_tried, **given)
     if not asked["project"]:
@@ -140,7 +126,7 @@ def _effect(row: Any, user: User) -> dict[str, Any]:
     if isinstance(row, MaintenanceWindow):
         of = Q(node=row.node_id) if row.node_id else Q(node__pools=row.pool_id)
         nodes = Node.objects.filter(pk=row.node_id) if row.node_id else Node.objects.filter(pools=row.pool_id)
-        names = list(nodes.order_by("sort_key").values_list("name", flat=True)[:MOST_NAMED])
+        names = list(nodes.order_by("sort_key").values_list("name", flat=True)[: calendar.MOST_NAMED])
         stages, hidden = windows.affected(of, starts_at, user)
     else:
         kept_nodes = list(row.nodes.all())

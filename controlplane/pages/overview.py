@@ -140,8 +140,8 @@ def _make_history(user: User, within: str) -> Parts:
         {"name": _("allocated"), "x": at, "y": summed(kind.allocated for kind in shown), "is_area": True},
     ]
     waiting = [{"name": _("waiting"), "x": at, "y": body.waiting, "is_area": True}]
-    chart = {"x_kind": "time", "zero": True}
-    charts = {"capacity": chart | {"series": devices}, "waiting": chart | {"series": waiting}}
+    over_time = {"x_kind": "time", "zero": True}
+    charts = {"capacity": over_time | {"series": devices}, "waiting": over_time | {"series": waiting}}
     return {
         "html:overview-history": _html(
             "history", {**charts, "cores": shown == body.kinds and bool(shown), "hour": within == "week"}
@@ -161,7 +161,11 @@ MAPS: Final = {
 }
 LOADS: Final = {
     (metric, by): TopicSource(
-        f"/overview/loads-{metric}-{by}", partial(_make_loads, metric=metric, by=by), ("samples", "facts"), every_s=2.0
+        f"/overview/loads-{metric}-{by}",
+        partial(_make_loads, metric=metric, by=by),
+        ("samples", "facts"),
+        is_for_all=by != "project",  # whose project it is, not everybody may see
+        every_s=2.0,
     )
     for metric in METRICS
     for by in loads.GROUPS

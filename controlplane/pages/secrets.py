@@ -18,19 +18,16 @@ from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import visible_projects
 from controlplane.natural import natural_key
-from controlplane.pages.shell import page, reader
+from controlplane.pages.shell import page, project_named, reader
 
 DONE = ("set", "deleted")
 
 
 def _chosen(user: User, name: str) -> Project | None:
     """The project of this name, else the user's default one, else the first; None if they may see none."""
-    projects = visible_projects(user)
     if name:
-        found = projects.filter(name=name).first()
-        if found is None:
-            raise Http404(_("There is no such project that you may see."))
-        return found
+        return project_named(user, name)
+    projects = visible_projects(user)
     default = user.default_project
     return default if default in projects else projects.order_by("name").first()
 

@@ -17,7 +17,7 @@ from controlplane.accounts import permissions, service, service_accounts
 from controlplane.accounts.members import MemberRefused
 from controlplane.accounts.models import Project, User
 from controlplane.pages import token_form
-from controlplane.pages.shell import page, reader
+from controlplane.pages.shell import page, project_named, reader
 from controlplane.queries.service_accounts import shown
 
 MOST = 500
@@ -87,9 +87,7 @@ def show(request: HttpRequest) -> HttpResponse:
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
     asked = {name: request.POST.get(name, "").strip() for name in ("name", "project", "role", "description")}
-    project = permissions.visible_projects(reader(request)).filter(name=asked["project"]).first()
-    if project is None:
-        raise Http404(_("There is no such project that you may see."))
+    project = project_named(reader(request), asked["project"])
     try:
         row = service_accounts.create(reader(request), project, asked["name"], asked["role"], asked["description"])
     except MemberRefused as error:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Project, User
 from controlplane.queries.reading import Representation
 
 LIVE_HEADER = "X-Yard-Part"
@@ -90,6 +91,14 @@ def page(
 def title_of(name: str) -> str:
     """The title of an entry, in the reader's language."""
     return str(next((place.title for place in PLACES if place.name == name), _("Switchyard")))
+
+
+def project_named(user: User, name: str) -> Project:
+    """The project of this name among those that the user may see; raises 404."""
+    project = permissions.visible_projects(user).filter(name=name).first()
+    if project is None:
+        raise Http404(_("There is no such project that you may see."))
+    return project
 
 
 def reader(request: HttpRequest) -> User:

@@ -250,7 +250,7 @@ def show(request: HttpRequest) -> HttpResponse:
     if chosen not in RANGES:
         chosen = "6h"
     first, last = RANGES[chosen]
-    pool, part, number = request.GET.get("pool", ""), request.GET.get("node", "")[:63], request.GET.get("page", "1")
+    pool, part, number = request.GET.get("pool", ""), request.GET.get("node", "")[:63], request.GET.get("page", "1")[:9]
     skip = (min(int(number), MOST_PAGES) - 1) * PER_PAGE if number.isdecimal() and int(number) else 0
     nodes = timeline.Nodes(pool, part, skip, PER_PAGE)
     asked = {"from": first, "to": last, "pool": pool, "node": part, "skip": skip, "nodes": PER_PAGE}
@@ -259,7 +259,8 @@ def show(request: HttpRequest) -> HttpResponse:
     body = answer.body
     names = list(dict.fromkeys(lane["node"] for lane in body["lanes"]))
     wanted = request.GET.get("open", "")[:4000]
-    opened = names if wanted == "*" else [name for name in names if name in set(wanted.split(","))]
+    unfolded = set(wanted.split(","))
+    opened = names if wanted == "*" else [name for name in names if name in unfolded]
     drawn = chart(fitted(body), opened=opened)
     for fold in drawn["folds"]:
         rest = [name for name in opened if name != fold["name"]]

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -23,7 +23,7 @@ from controlplane.accounts.permissions import Permit, visible_projects
 from controlplane.natural import natural_key
 from controlplane.notifications import tried_deliveries, webhook_delivery, webhooks
 from controlplane.notifications.models import TriedDelivery, Webhook
-from controlplane.pages.shell import page, reader
+from controlplane.pages.shell import page, project_named, reader
 from controlplane.queries import webhooks as queries
 from controlplane.queries.refusals import Unseen
 from scheduler.core.model.lifecycle import State
@@ -41,9 +41,7 @@ def _offered(user: User) -> list[str]:
 
 
 def _project(user: User, name: str) -> Project:
-    project = visible_projects(user).filter(name=name).first()
-    if project is None:
-        raise Http404(_("There is no such project that you may see."))
+    project = project_named(user, name)
     if not webhooks.may_change(user, project):
         raise PermissionDenied
     return project

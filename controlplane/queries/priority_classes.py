@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import msgspec
 from django.db.models import QuerySet
@@ -35,7 +36,7 @@ def priority_classes() -> QuerySet[rows.PriorityClass]:
 
 def shown(classes: Iterable[rows.PriorityClass], user: User, project: str = "") -> list[PriorityClass]:
     """These classes as the user sees them; with a project, ``usable`` is about that one."""
-    may_use, projects = access.class_usable_by(user), list(permissions.submittable(user))
+    may_use, projects, seen = access.class_usable_by(user), list(permissions.submittable(user)), seen_by(user)
     asked = [one for one in projects if project in ("", one.name)]
     return [
         PriorityClass(
@@ -43,22 +44,26 @@ def shown(classes: Iterable[rows.PriorityClass], user: User, project: str = "") 
             value=found.value,
             preemptible=found.preemptible,
             restricted=found.staff_only,
-            projects=named(found, user),
+            projects=named(found, seen),
             usable=any(may_use(found, one) for one in asked),
         )
         for found in classes
     ]
 
 
-def named(found: rows.PriorityClass, user: User | None = None) -> list[str] | None:
-    """The projects that a class is for, as far as this user sees them, or all of them; None if it is for all."""
+def seen_by(user: User) -> Callable[[Project], bool]:
+    """Return a function that tells whether this user sees that a class is for a project. Reads once."""
+    if permissions.may(user, Permit.SEE_CLASSES):
+        return lambda project: True
+    own = cache(lambda: set(permissions.visible_projects(user).values_list("pk", flat=True)))
+    return lambda project: project.pk in own()
+
+
+def named(found: rows.PriorityClass, seen: Callable[[Project], bool] = lambda project: True) -> list[str] | None:
+    """The projects that a class is for, those of them that are seen; None if it is for all."""
     if not found.projects_only:
         return None
-    projects: Iterable[Project] = found.allowed_projects.all()
-    if user is not None and not permissions.may(user, Permit.SEE_CLASSES):
-        own = set(permissions.visible_projects(user).values_list("pk", flat=True))
-        projects = [one for one in projects if one.pk in own]
-    return sorted((one.name for one in projects), key=natural_key)
+    return sorted((one.name for one in found.allowed_projects.all() if seen(one)), key=natural_key)
 
 
 def usable_names(user: User) -> list[str]:

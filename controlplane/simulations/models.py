@@ -8,22 +8,11 @@ from django.conf import settings
 from django.db import models
 from django.db.models.signals import post_delete
 from django.dispatch import receiver
-from django.utils.translation import gettext_lazy as _
 
 from controlplane import storage
+from controlplane.background import BackgroundPhase
 
-
-class SimulationPhase(models.TextChoices):
-    """How far a simulation is."""
-
-    WAITING = "WAITING", _("waiting")
-    RUNNING = "RUNNING", _("running")
-    DONE = "DONE", _("done")
-    FAILED = "FAILED", _("failed")
-    CANCELLED = "CANCELLED", _("cancelled")
-
-
-OPEN = (SimulationPhase.WAITING, SimulationPhase.RUNNING)
+OPEN = (BackgroundPhase.WAITING, BackgroundPhase.RUNNING)
 
 
 class Simulation(models.Model):
@@ -39,7 +28,7 @@ class Simulation(models.Model):
     name = models.CharField(max_length=100)
     scenario = models.JSONField()
     source = models.CharField(max_length=20, blank=True)
-    phase = models.CharField(max_length=12, choices=SimulationPhase, default=SimulationPhase.WAITING)
+    phase = models.CharField(max_length=12, choices=BackgroundPhase, default=BackgroundPhase.WAITING)
     progress = models.FloatField(default=0.0)
     doing = models.CharField(max_length=200, blank=True)
     doing_said = models.JSONField(default=list, db_default=[])

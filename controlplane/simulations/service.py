@@ -25,11 +25,12 @@ from controlplane import changes, storage
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
+from controlplane.background import BackgroundPhase
 from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history
-from controlplane.simulations.models import OPEN, Simulation, SimulationPhase
+from controlplane.simulations.models import OPEN, Simulation
 from scheduler.profiles import PROFILES
 from scheduler.scenario.scenario import ScenarioError, ScenarioLimits, build
 
@@ -198,7 +199,7 @@ def ask_to_run(simulation_id: int) -> None:
     try:
         tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
-        end(simulation_id, SimulationPhase.FAILED, told(clause("BrokerSilent")))
+        end(simulation_id, BackgroundPhase.FAILED, told(clause("BrokerSilent")))
 
 
 def run(simulation_id: int) -> None:
@@ -209,7 +210,7 @@ def run(simulation_id: int) -> None:
     try:
         process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
-        end(simulation_id, SimulationPhase.FAILED, told(clause("NotStarted", fault=verbatim(str(error)))))
+        end(simulation_id, BackgroundPhase.FAILED, told(clause("NotStarted", fault=verbatim(str(error)))))
         return
     if not connection.in_atomic_block:
         connection.close()  # for the minutes that it takes
@@ -219,7 +220,7 @@ def run(simulation_id: int) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     # Where it could not say so itself.
-    end(simulation_id, SimulationPhase.FAILED, told(clause("ProcessEnded", status=process.returncode)))
+    end(simulation_id, BackgroundPhase.FAILED, told(clause("ProcessEnded", status=process.returncode)))
 
 
 @contextlib.contextmanager
@@ -245,10 +246,10 @@ def cancel(simulation: Simulation) -> None:
     changes.announce("simulations")
 
 
-def end(simulation_id: int, phase: SimulationPhase, fault: Told = NO_FAULT, result: Any = None) -> bool:
+def end(simulation_id: int, phase: BackgroundPhase, fault: Told = NO_FAULT, result: Any = None) -> bool:
     """Writes down how it ended, once; False where that was written before."""
     fields: dict[str, Any] = {"phase": phase, "fault": fault.text, "fault_said": fault.said, "ended_at": timezone.now()}
-    if phase == SimulationPhase.DONE:
+    if phase == BackgroundPhase.DONE:
         content, name = json.dumps(result, separators=(",", ":")).encode(), _name("result")
         digest = storage.keep("simulations", name, content)
         fields |= {"result": name, "result_bytes": len(content), "result_sha256": digest, "progress": 1.0}
@@ -263,4 +264,4 @@ def settle_lost() -> None:
     """Gives up those whose process has not been seen for a while."""
     since = timezone.now() - timedelta(seconds=GONE_S)
     for row in Simulation.objects.filter(phase__in=OPEN, seen_at__lt=since).only("pk"):
-        end(row.pk, SimulationPhase.FAILED, told(clause("ProcessGone")))
+        end(row.pk, BackgroundPhase.FAILED, told(clause("ProcessGone")))

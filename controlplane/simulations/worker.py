@@ -34,16 +34,17 @@ def run(simulation_id: int) -> None:
     from django.utils import timezone
 
     from controlplane import changes
+    from controlplane.background import BackgroundPhase
     from controlplane.clauses import clause, of_error, told
     from controlplane.simulations import service
-    from controlplane.simulations.models import Simulation, SimulationPhase
+    from controlplane.simulations.models import Simulation
     from scheduler.scenario import report
     from scheduler.scenario.scenario import Cell, build
 
     row = Simulation.objects.get(pk=simulation_id)
     now = timezone.now()
-    if not Simulation.objects.filter(pk=row.pk, phase=SimulationPhase.WAITING).update(
-        phase=SimulationPhase.RUNNING, started_at=now, seen_at=now
+    if not Simulation.objects.filter(pk=row.pk, phase=BackgroundPhase.WAITING).update(
+        phase=BackgroundPhase.RUNNING, started_at=now, seen_at=now
     ):
         return
     told_at = 0.0
@@ -63,9 +64,9 @@ def run(simulation_id: int) -> None:
     try:
         scenario = build(service.scenario_of(row), limits=service.LIMITS)
         result = report.simulate(scenario, progress)
-        service.end(row.pk, SimulationPhase.DONE, result=result)
+        service.end(row.pk, BackgroundPhase.DONE, result=result)
     except Exception as error:  # whatever it is, its owner has to hear of it
-        service.end(row.pk, SimulationPhase.FAILED, of_error(error))
+        service.end(row.pk, BackgroundPhase.FAILED, of_error(error))
         raise
 
 
@@ -74,9 +75,10 @@ def _watch(simulation_id: int, parent: int) -> None:
     from django.db import close_old_connections
     from django.utils import timezone
 
+    from controlplane.background import BackgroundPhase
     from controlplane.clauses import clause, told
     from controlplane.simulations import service
-    from controlplane.simulations.models import Simulation, SimulationPhase
+    from controlplane.simulations.models import Simulation
 
     began = time.monotonic()
     while True:
@@ -87,14 +89,14 @@ def _watch(simulation_id: int, parent: int) -> None:
             if row is None:
                 os._exit(0)
             if row:
-                service.end(simulation_id, SimulationPhase.CANCELLED)
+                service.end(simulation_id, BackgroundPhase.CANCELLED)
                 os._exit(0)
             if time.monotonic() - began > service.LONGEST_S:
                 late = told(clause("TookTooLong", minutes=round(service.LONGEST_S / 60)))
-                service.end(simulation_id, SimulationPhase.FAILED, late)
+                service.end(simulation_id, BackgroundPhase.FAILED, late)
                 os._exit(0)
             if os.getppid() != parent:
-                service.end(simulation_id, SimulationPhase.FAILED, told(clause("ServerStopped")))
+                service.end(simulation_id, BackgroundPhase.FAILED, told(clause("ServerStopped")))
                 os._exit(0)
         except Exception:  # noqa: BLE001  a database that is away for a moment is no reason to lose the work
             close_old_connections()

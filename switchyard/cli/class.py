@@ -78,10 +78,9 @@ def _edit(args: argparse.Namespace, settings: dict[str, Any]) -> int:
             output.one(args, {"name": args.name}, lambda: [f"class {args.name} was deleted"], name=args.name)
             return exits.OK
         if args.action == "add":
-            client.create_priority_class({"name": args.name, **settings})
+            found = client.create_priority_class({"name": args.name, **settings})
         else:
-            client.change_priority_class(args.name, settings)
-        found = next(row for row in client.priority_classes() if row["name"] == args.name)
+            found = client.change_priority_class(args.name, settings)
         output.one(args, found, lambda: _lines(found), name=args.name)
     return exits.OK
 

@@ -58,9 +58,8 @@ def run(args: argparse.Namespace) -> int:
             made = mine.set(project, args.name, args.what, **_settings(args))
             output.one(args, made, lambda: _lines(made["webhook"], made["key"]), name=args.name)
         elif args.verb in ("show", "change"):
-            found = mine.get(project, args.name)
-            if args.verb == "change":
-                found = mine.change(project, args.name, **_settings(args))
+            act = mine.get if args.verb == "show" else mine.change
+            found = act(project, args.name, **_settings(args))
             output.one(args, found, lambda: _lines(found), name=args.name)
         else:
             _end(args, client, project)

@@ -14,13 +14,14 @@ from django.test import Client
 from django.utils.translation import override
 from rest_framework import exceptions
 
+from controlplane.background import BackgroundPhase
 from controlplane.clauses import clause, told
 from controlplane.documents import Unreadable, from_json, from_yaml
 from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
 from controlplane.queries import jobs
 from controlplane.sentences import in_language
-from controlplane.simulations.models import Simulation, SimulationPhase
+from controlplane.simulations.models import Simulation
 from controlplane.wellformed import LATEST, faults
 from scheduler.core.model.sentences import said
 from scheduler.profiles import load
@@ -286,7 +287,7 @@ def test_too_many_simulations_and_one_that_failed(town: Town) -> None:
         test_simulations.posted(town)
     refused(Reader(town.owner).post("/simulations", test_simulations.SMALL), 429)
     gone = told(clause("ProcessGone"))
-    Simulation.objects.update(phase=SimulationPhase.FAILED, fault=gone.text, fault_said=gone.said)
+    Simulation.objects.update(phase=BackgroundPhase.FAILED, fault=gone.text, fault_said=gone.said)
     assert "其进程已不存在" in chinese(town.owner, "/simulations")
     found = Simulation.objects.first()
     assert found is not None

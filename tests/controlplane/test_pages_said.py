@@ -35,6 +35,7 @@ from agents.protocol import (
 )
 from agents.supervisor import verdict
 from agents.telemetry.machine import Machine
+from controlplane.background import BackgroundPhase
 from controlplane.clause_templates import FAULTS
 from controlplane.clauses import TEMPLATES, Told, of_error, told
 from controlplane.clauses import clause as clause_of
@@ -51,7 +52,6 @@ from controlplane.scheduling.recorder import Recorder
 from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
-from controlplane.simulations.models import SimulationPhase
 from controlplane.whatif import consolidation
 from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import plain
@@ -663,7 +663,7 @@ def test_why_a_simulation_failed_is_told_in_the_readers_language(
     number = town.owner.post("/simulations", asked).json()["id"]
     values = {name: 7 for _, name, _, _ in Formatter().parse(FAULTS[code]) if name}
     fault = told(clause_of(code, **values))
-    simulations.end(number, SimulationPhase.FAILED, fault)
+    simulations.end(number, BackgroundPhase.FAILED, fault)
     for path in (f"/simulations/{number}", "/simulations"):
         assert fault.text not in check(town.owner, path)
     shown = town.owner.read(f"/simulations/{number}")["simulation"]

@@ -12,12 +12,13 @@ import pytest
 from django.test import Client
 
 from agents.protocol import LogBatch, LogChunk
+from controlplane.background import BackgroundPhase
 from controlplane.fleet.models import Alarm
 from controlplane.jobs.models import PartLog
 from controlplane.operations import watch
 from controlplane.settings import _storages
 from controlplane.simulations import service
-from controlplane.simulations.models import Simulation, SimulationPhase
+from controlplane.simulations.models import Simulation
 from tests.controlplane.people import Town
 from tests.controlplane.test_simulations import SMALL
 from tests.record.test_uploads import credential
@@ -79,12 +80,12 @@ def test_the_oldest_simulations_go_beyond_what_is_kept(town: Town, settings: Any
     assert user is not None
     made = [
         Simulation.objects.create(
-            user=user, name=str(number), scenario={}, phase=SimulationPhase.DONE, result_bytes=100
+            user=user, name=str(number), scenario={}, phase=BackgroundPhase.DONE, result_bytes=100
         ).pk
         for number in range(6)
     ]
     running = Simulation.objects.create(
-        user=user, name="runs", scenario={}, phase=SimulationPhase.RUNNING, trace_bytes=10**9
+        user=user, name="runs", scenario={}, phase=BackgroundPhase.RUNNING, trace_bytes=10**9
     )
     settings.SIMULATION_BYTES_PER_USER = 450
     service.forget_beyond(user)

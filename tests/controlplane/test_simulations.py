@@ -16,9 +16,10 @@ from django.db import connection
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.background import BackgroundPhase
 from controlplane.jobs.models import Stage
 from controlplane.simulations import service, tasks, worker
-from controlplane.simulations.models import Simulation, SimulationPhase
+from controlplane.simulations.models import Simulation
 from tests.controlplane.people import Town
 
 SMALL: dict[str, Any] = {
@@ -87,7 +88,7 @@ def test_only_so_many_run_at_once(town: Town) -> None:
         for status in (201, 201, 429):
             assert person.post("/simulations", SMALL).status_code == status
     assert town.lead.post("/simulations", SMALL).status_code == 429
-    service.end(Simulation.objects.filter(user=town.mate.user)[0].pk, SimulationPhase.CANCELLED)
+    service.end(Simulation.objects.filter(user=town.mate.user)[0].pk, BackgroundPhase.CANCELLED)
     assert posted(town)[0] == 429
     assert town.lead.post("/simulations", SMALL).status_code == 201
 
