@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django.db import connection
 
@@ -11,6 +12,7 @@ from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
 from controlplane.demo import booked, entitled, planned, today, week
 from controlplane.demo.cluster import DemoCluster
+from controlplane.fleet.models import Node
 
 NODES = ("g01", "g02", "g03", "g04", "a01", "a02", "n01", "n02", "c01")
 
@@ -32,6 +34,7 @@ def plant(
     cluster = DemoCluster(seed, written)
     cluster.people(password)
     cluster.fleet(nodes)
+    Node.objects.update(created_at=cluster.now - timedelta(days=days + 1))  # they were there before they ran jobs
     week.write(cluster, days)
     today.write(cluster)
     cluster.measure()

@@ -206,3 +206,9 @@ def test_nodes_beyond_a_page_are_walked(town: Town, monkeypatch: pytest.MonkeyPa
     named = [re.findall(r'class="l1" href="/nodes/([^"]+)"', page) for page in (first, second)]
     assert named == [["n1", "n2"], ["n10"]]
     assert ">Previous</a>" in second
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "٣", "-1", "x", "0", ""])
+def test_a_page_of_the_timeline_that_there_is_not_is_one_that_there_is(town: Town, number: str) -> None:
+    town.machine()
+    assert browser(town.owner).get("/timeline", {"page": number}).status_code == 200
