@@ -46,8 +46,15 @@ const BAR = {
 };
 const MARK = { checkpoint: ["diamond", 7, "text"], preempted: ["triangle-down", 10, "preempting"], failed: ["x", 9, "failed"] };
 
-/** A label shows where all of it fits, or the job without its stage, or its number; else the read-out tells it. */
 const pen = document.createElement("canvas").getContext("2d");
+
+/** The width in pixels of the widest of these labels; the pen keeps their font. */
+function widest(names) {
+  pen.font = `11px ${font()}`;
+  return Math.max(0, ...names.map(name => pen.measureText(name).width));
+}
+
+/** A label shows where all of it fits, or the job without its stage, or its number; else the read-out tells it. */
 function fit(text, width, height) {
   const fits = what => pen.measureText(what).width <= width - 8;
   if (height < 12) return "";
@@ -57,9 +64,8 @@ function fit(text, width, height) {
 function gantt(d, el) {
   const from = Date.parse(d.from), to = Date.parse(d.to), now = Date.now();
   const folds = (d.folds || []).filter(fold => fold.href), lanes = folds.length && !folds.some(fold => fold.open) ? [] : d.lanes;
-  pen.font = `11px ${font()}`;
-  const longest = names => Math.max(0, ...names.map(name => pen.measureText(name).width)), beside = folds.length && 24 + 1.1 * longest(folds.map(fold => fold.name));
-  const left = Math.min(el.clientWidth < 560 ? 110 : 190, beside + 12 + longest(lanes)), pixels = (el.clientWidth - left - 10) / (to - from);
+  const beside = folds.length && 24 + 1.1 * widest(folds.map(fold => fold.name));
+  const left = Math.min(el.clientWidth < 560 ? 110 : 190, beside + 12 + widest(lanes)), pixels = (el.clientWidth - left - 10) / (to - from);
   const rows = d.rows || d.lanes.length, tall = (el.clientHeight - 44) / (rows + 0.2);
   const traces = [];
   for (const [name, [fill, edge, ink, alpha]] of Object.entries(BAR)) {
@@ -220,7 +226,7 @@ const STROKE = [["accent", "solid", 1.75], ["text-2", "solid", 1.25], ["text-3",
 function lines(d, el) {
   const date = d.x_kind === "time";
   const series = d.series.slice(0, 8);
-  const right = series.length > 1 ? Math.min(110, 14 + 6.4 * Math.max(...series.map(s => s.name.length))) : 12;
+  const right = series.length > 1 ? Math.min(110, 14 + widest(series.map(s => s.name))) : 12;
   const traces = series.map((s, i) => ({
     type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(x => wall(x)) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
     ...(s.is_area ? { fill: "tozeroy", fillcolor: tok(STROKE[i][0], 0.16) } : {}), line: { shape: s.is_area ? "hv" : "linear", color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
