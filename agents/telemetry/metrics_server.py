@@ -43,7 +43,8 @@ class MetricsServer:
 
     def __init__(self, make: Callable[[], str]) -> None:
         self._make = make
-        self._clients = 0
+        # How many are being served now.
+        self.clients = 0
         self._made: tuple[float, bytes] = (float("-inf"), b"")
         self._server: asyncio.Server | None = None
 
@@ -58,10 +59,10 @@ class MetricsServer:
             self._server.close()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._clients >= MOST_CLIENTS:
+        if self.clients >= MOST_CLIENTS:
             writer.transport.abort()
             return
-        self._clients += 1
+        self.clients += 1
         try:
             async with asyncio.timeout(HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -73,7 +74,7 @@ class MetricsServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # it asked too slowly, too much, or went away
         finally:
-            self._clients -= 1
+            self.clients -= 1
             with contextlib.suppress(OSError):
                 writer.transport.abort()
 
