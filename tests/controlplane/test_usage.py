@@ -99,6 +99,15 @@ TRIES = st.lists(
 BEGIN = NOW - timedelta(days=3)
 
 
+def load(device: Device, begin: datetime, end: datetime) -> float:
+    """The mean milli-units that claims hold of a device between two times."""
+    spans = [
+        one.milli * max(0.0, (min(end, one.closed_at or end) - max(begin, one.opened_at)).total_seconds())
+        for one in Claim.objects.filter(device=device)
+    ]
+    return sum(spans) / (end - begin).total_seconds()
+
+
 def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
     """What the entries must be, claim by claim and day by day, without SQL."""
     found: dict[tuple[date, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -123,9 +132,12 @@ def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
             for minute, samples in bins.items():
                 part_s = (min(last, minute + MINUTE) - max(first, minute)).total_seconds()
                 ms = int(claim.milli * part_s)
-                if claim.device.kind == "gpu" and claim.milli == claim.device.capacity_milli:
+                if claim.device.kind == "gpu":
+                    use = sum(s.utilisation or 0 for s in samples) / len(samples)
+                    if claim.milli < claim.device.capacity_milli:
+                        use *= 1000 / load(claim.device, max(first, minute), min(last, minute + MINUTE))
                     row["known_ms"] += ms
-                    row["busy_ms"] += int(ms * sum(s.utilisation or 0 for s in samples) / len(samples))
+                    row["busy_ms"] += int(ms * min(1.0, round(use, 12)))
                 row["powered_ms"] += ms
                 watts = sum(s.power_w or 0 for s in samples) / len(samples)
                 row["millijoules"] += int(1000 * ms * watts / claim.device.capacity_milli)
