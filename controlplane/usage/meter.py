@@ -24,7 +24,8 @@ MOST: Final = 60
 QUICK_S, SLOW_S = 0.5, 4.0
 
 # Of an accelerator that is held whole, its utilisation is the claim's. Of one that is shared, the claims share its busy
-# time by what each holds of what is held in that minute, none more than it holds; of partitions it is unknown. Of cores, it is what the part's processes used of all cores that the part holds. Power counts by the share held.
+# time by what each holds of what is held in that minute, none more than it holds; of partitions it is unknown. Of
+# cores, it is what the part's processes used of all cores that the part holds. Power counts by the share held.
 _ADD: Final = """
 WITH held AS MATERIALIZED (
     SELECT c.id AS claim, c.device_id, c.part_id, c.milli, d.kind, d.capacity_milli,
@@ -57,7 +58,8 @@ WITH held AS MATERIALIZED (
     SELECT h.claim, f.minute, f.samples, f.use, f.most_use, f.most_memory, NULL::float8 AS power_w
     FROM held h JOIN of_devices f ON f.claim = h.claim WHERE h.kind <> 'cpu' AND h.is_whole
     UNION ALL
-    SELECT claim, minute, 0, use * 1000 * held_s::float8 / milli_s::float8, NULL, NULL, NULL FROM loads WHERE milli_s > 0
+    SELECT claim, minute, 0, use * 1000 * held_s::float8 / milli_s::float8, NULL, NULL, NULL
+    FROM loads WHERE milli_s > 0
     UNION ALL
     SELECT h.claim, f.minute, f.samples, f.use, f.most_use, f.most_memory, NULL
     FROM held h JOIN of_parts f ON f.part_id = h.part_id WHERE h.kind = 'cpu'
