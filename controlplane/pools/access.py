@@ -1,5 +1,5 @@
-"""Access to pools and priority classes: those that are restricted are for the projects (and, of pools, the members of the
-groups) that they name.
+"""Access to pools and priority classes: restricted ones are for the projects that they name, and pools also for the
+members of the groups that they name.
 
 They stay restricted when the last of them is deleted: then nobody may use them, until somebody changes that.
 """
