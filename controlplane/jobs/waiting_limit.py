@@ -23,14 +23,16 @@ def of(user: User) -> list[Limit]:
 
 def check(found: Sequence[Limit], user: User, resolved: Sequence[Resolved]) -> None:
     """Raise InvalidSpec if these jobs would be more than the limits ``found`` allow. What the user submits at the same
-    time must be kept out meanwhile."""
+    time must be kept out
+    meanwhile."""
     asked = [(one.pool.pk, one.project.pk, len(one.stages) * (len(one.array) if one.array else 1)) for one in resolved]
     _judge(found, user, asked, "")
 
 
 def check_move(found: Sequence[Limit], job: Job, waits: int, resolved: Resolved, pointer: str) -> None:
-    """Raise InvalidSpec if this job, with so many stages that wait, is more than its owner's limits ``found`` allow where
-    it is moved. Limits that count it already see no more of it. The owner's submissions must be kept out meanwhile."""
+    """Raise InvalidSpec if this job, with so many stages that wait, is more than its owner's limits ``found`` allow
+    where it is moved. Limits that count it already see no more of it. The owner's submissions must be kept out
+    meanwhile."""
     newly = [one for one in found if not _counts(one, job.pool_id, job.project_id)]
     _judge(newly, job.user, [(resolved.pool.pk, resolved.project.pk, waits)], pointer)
 
