@@ -19,7 +19,9 @@ from controlplane.api.serializers import StrictSerializer, refuse_unknown
 from controlplane.jobs import change, service
 from controlplane.jobs import models as rows
 from controlplane.jobs.section import FieldError
-from controlplane.queries import job_rows, jobs, stopping
+from controlplane.queries import job_rows, jobs, reordering, stopping
+from controlplane.queries.priority_classes import priority_classes
+from controlplane.whatif import reorder
 
 MOST: Final = 500
 # What is left after this time is told as not tried; a client asks again.
@@ -66,7 +68,8 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     """What came of each job, in the order asked for.
 
     ``left`` of them were not tried, because it took too long; ``more`` says that the filter matches further ones.
-    ``stops`` tells what runs of the jobs, in a dry run that stops them.
+    ``stops`` tells what runs of the jobs, in a dry run that stops them; ``queue`` how the starts of waiting jobs move,
+    in a dry run that changes a priority, holds or releases.
     """
 
     action: str
@@ -77,6 +80,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     more: bool
     results: list[BulkItem]
     stops: stopping.Stopping | None = None
+    queue: reordering.QueueEffect | None = None
 
 
 def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
@@ -95,10 +99,26 @@ def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
         for number in numbers
     ]
     count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
-    stops = None
+    done = [found[each.number] for each in results if each.outcome == "done"]
+    stops = queue = None
+    if asked["dry_run"] and done and _reorders(asked):
+        queue = reordering.effect(user, done, asked["action"], _priority(asked))
     if asked["dry_run"] and asked["action"] in STOPPING:
-        stops = stopping.of_jobs([found[each.number] for each in results if each.outcome == "done"], user)
-    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results, stops=stops)
+        stops = stopping.of_jobs(done, user)
+    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results, stops=stops, queue=queue)
+
+
+def _reorders(asked: Mapping[str, Any]) -> bool:
+    """Whether the action changes the order of the queue."""
+    return asked["action"] in reorder.ACTIONS and (asked["action"] != CHANGE or _priority(asked) is not None)
+
+
+def _priority(asked: Mapping[str, Any]) -> int | None:
+    """The number of the priority that a change gives; None if it gives none."""
+    given = (asked["patch"] or {}).get("priority")
+    if isinstance(given, str):
+        return next((each.value for each in priority_classes() if each.name == given), None)
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
 def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object]:
