@@ -6,6 +6,12 @@ FROM ${PYTHON_IMAGE}
 ENV PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /srv/switchyard
 
+# Code from git repositories is fetched by the workers: --build-arg WITH_GIT=1 installs git, from Debian's servers.
+ARG WITH_GIT=
+RUN if [ -n "$WITH_GIT" ]; then \
+        apt-get update && apt-get install --yes --no-install-recommends git && rm -rf /var/lib/apt/lists/*; \
+    fi
+
 # Requirements first: this layer stays while only the code changes. Hashes are checked wherever packages come from.
 COPY requirements.txt .
 ARG PIP_INDEX_URL

@@ -58,6 +58,14 @@ ENDS = {
     "FolderNotEntered": _('its folder "{folder}" could not be entered: {error}'),
     "FolderNotMade": _('folder "{folder}" could not be made: {error}'),
     "FolderNotAllowed": _('this node does not let "{folder}" be used as storage; accepted are {allowed}'),
+    "MountNotAllowed": _('this node lets no stage mount "{folder}"; accepted are folders in {allowed}'),
+    "MountMissing": _('folder "{folder}" cannot be mounted: {error}'),
+    "MountExchangeable": _(
+        'folder "{folder}" cannot be mounted: a user could put another one in its place; mount the folder above it'
+    ),
+    "MountLeadsOut": _('folder "{folder}" cannot be mounted: it leads to "{real}"'),
+    "MountElsewhere": _('folder "{folder}" cannot lie at "{path}" without an image; leave out its path'),
+    "MountUndeclared": _('pool {pool} does not let jobs mount "{folder}" in this way any more'),
     "RunFolderExists": _("its run folder exists already, so it may have run before"),
     "RunFolderNotMade": _("its run folder could not be made: {error} ({folder})"),
     "VariableRefused": _("environment variable {name} cannot be set: its name or value is not allowed"),

@@ -34,6 +34,7 @@ from agents.ends import clause, told
 from agents.isolation import cgroup
 from agents.isolation.allowed import Allowed
 from agents.isolation.level import level
+from agents.isolation.mounts import MountRoots
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, chosen
 from agents.isolation.view import why_not
@@ -211,6 +212,7 @@ async def serve(
         runs_as=users.spoken,
         address=address_towards(server.url),
         labels=dict(options.labels),
+        mounts=[] if member.shape is not None else options.mount,
         simulated=member.shape is not None,
         engine=None if member.shape is not None else EngineWatch.of_this_process(),
     )
@@ -221,6 +223,7 @@ async def serve(
     node.rights = whose.rights()
     node.users = users
     node.allowed = Allowed(options.storage_below, str(node.local))
+    node.mounts = MountRoots(options.mount, str(state))
     node.staging = open_staging(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
@@ -337,6 +340,12 @@ async def run(options: argparse.Namespace, state: Path) -> None:
         fork_client.close()
 
 
+def mount_root(text: str) -> str:
+    if not text.startswith("/") or text == "/" or ".." in text.split("/") or Allowed().refuses(text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no folder that stages may mount; name one such as /data')
+    return text.rstrip("/")
+
+
 def label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -390,6 +399,14 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="folders that pools may name as storage on this host; may be repeated (default: all but the system's)",
+    )
+    top.add_argument(
+        "--mount",
+        metavar="FOLDER",
+        type=mount_root,
+        action="append",
+        default=[],
+        help="a folder of this host of which stages may mount what is in it; may be repeated (default: none)",
     )
     top.add_argument(
         "--health-checks",

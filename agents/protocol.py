@@ -51,6 +51,7 @@ CLOSE_NO_SESSION: Final = 4404
 MOST_BYTES: Final = 2**50
 MOST_MILLI: Final = 10_000_000
 MOST_DEVICES: Final = 1_024
+MOST_MOUNTS: Final = 64
 MOST_RATE: Final = 1e9
 _CLEAN = r"\A[^\x00]*\Z"
 
@@ -199,7 +200,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     ``isolation`` is one of :data:`ISOLATION`; older agents use other words, which count as none.
 
     ``container_engine`` is the engine that answers there, for people; empty if none does, and None from an agent that
-    does not look for one.
+    does not look for one. ``mounts`` are the folders of which parts may mount what is in them.
     """
 
     hostname: Text
@@ -213,6 +214,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated: bool = False
     container_engine: Text | None = None
     labels: Annotated[dict[Name, Text], Meta(max_length=256)] = msgspec.field(default_factory=dict)
+    mounts: Annotated[list[Text], Meta(max_length=MOST_MOUNTS)] = msgspec.field(default_factory=list)
     devices: Annotated[list[Device], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     interfaces: Annotated[list[Interface], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     disks: Annotated[list[Disk], Meta(max_length=4096)] = msgspec.field(default_factory=list)
@@ -431,6 +433,14 @@ class Input(msgspec.Struct, frozen=True, omit_defaults=True):
     shard: bool = False
 
 
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A folder of the node that a part sees at ``path``; without an image that is its place on the node itself."""
+
+    source: str
+    path: str
+    readonly: bool = True
+
+
 class GangPeer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device that the gang holds on some node; ``address`` is that of its own network port, if it has one."""
 
@@ -506,6 +516,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_dir: str = ""
     output_dir: str = ""
     input_dir: str = ""
+    mounts: list[Mount] = msgspec.field(default_factory=list)
     inputs: list[Input] = msgspec.field(default_factory=list)
     outputs: list[str] = msgspec.field(default_factory=list)
     resume_from: str = ""

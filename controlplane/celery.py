@@ -21,6 +21,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
     [
         "controlplane.accounts",
+        "controlplane.bulk",
         "controlplane.scheduling",
         "controlplane.operations",
         "controlplane.simulations",

@@ -336,6 +336,8 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.usage": 60.0,
         "maintenance.idle": 60.0,
         "maintenance.schedules": 5.0,
+        "maintenance.sources": 5.0,
+        "maintenance.operations": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }
@@ -376,6 +378,8 @@ def _networks(name: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network,
 METRICS_NETWORKS = _networks("YARD_METRICS_NETWORKS")
 # Private networks that webhooks may reach, also over plain HTTP. Public addresses need no entry.
 WEBHOOK_NETWORKS = _networks("YARD_WEBHOOK_NETWORKS")
+# Private networks whose git servers the workers may ask for code, also over plain HTTP. Public ones need no entry.
+GIT_NETWORKS = _networks("YARD_GIT_NETWORKS")
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 

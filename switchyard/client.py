@@ -53,12 +53,15 @@ class Client:
         self.schedules = Schedules(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
+        self.webhooks = Webhooks(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
         self.quotas = NumberedSettings(self.wire, "/quotas")
         self.budgets = NumberedSettings(self.wire, "/budgets")
         self.limits = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
+        self.profiles = Profiles(self.wire)
+        self.operations = Operations(self.wire)
         self.project = ""
 
     @classmethod
@@ -174,6 +177,35 @@ class Client:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
+    def pool_access(self, pool: str) -> dict[str, Any]:
+        """Return the ``projects`` and ``groups`` that may use a pool, and whether it is ``restricted`` to them."""
+        return dict(self.wire.get(f"{_pool(pool)}/access"))
+
+    def allow_pool(
+        self, pool: str, *, projects: Sequence[str] = (), groups: Sequence[str] = (), restricted: bool = False
+    ) -> dict[str, Any]:
+        """Let only these use a pool; without any everybody, or nobody if it is to be restricted. For operators."""
+        body = {"projects": [*projects], "groups": [*groups], "restricted": restricted}
+        return dict(self.wire.call("PUT", f"{_pool(pool)}/access", json=body).json())
+
+    def priority_classes(self) -> Iterator[dict[str, Any]]:
+        """Yield the priority classes, the most urgent first: ``projects`` may use each, null is all."""
+        yield from self.wire.get("/priority-classes")["results"]
+
+    def create_priority_class(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add a priority class: ``name``, ``value``, ``preemptible``, ``restricted``, ``projects``. For accountants."""
+        return dict(self.wire.post("/priority-classes", dict(settings)))
+
+    def change_priority_class(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change a priority class for jobs submitted from now on; with its ETag only as it was read. For
+        accountants."""
+        path = f"/priority-classes/{quote(name, safe='')}"
+        return dict(self.wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+
+    def delete_priority_class(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a priority class; jobs that have it keep its value. For accountants."""
+        self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
@@ -204,8 +236,8 @@ class Jobs:
     ) -> JobRecord:
         """Queue a job and return it. The job is stored when this returns.
 
-        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
-        the same job returns the same job again, however often it is sent.
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first, unless it names a git repository.
+        The same ``idempotency_key`` with the same job returns the same job again, however often it is sent.
         """
         body = _sent(self._wire, self._body(spec), workdir)
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
@@ -213,7 +245,7 @@ class Jobs:
     def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
-        if any("workdir" in body for body in bodies):
+        if any(isinstance(body.get("workdir"), str | os.PathLike) for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
         made: list[dict[str, Any]] = []
         for at in range(0, len(bodies), BATCH):
@@ -223,7 +255,8 @@ class Jobs:
     def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
         """Dry-run ``spec``: ``validate`` parses it, ``placement`` also returns where and when it would start."""
         body = self._body(spec)
-        body.pop("workdir", None)
+        if not isinstance(body.get("workdir"), Mapping):
+            body.pop("workdir", None)
         return dict(self._wire.post("/jobs", body, params={"dry_run": how}))
 
     def get(self, job: Ref) -> JobRecord:
@@ -411,9 +444,11 @@ class Jobs:
         reason: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
+        """Cancel, hold, release, requeue or change jobs: up to 500 named ones, or those ``matching`` filters of
+        :meth:`list`.
 
-        Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
+        Returns what came of each. With ``dry_run`` it returns what would, and does nothing. Where more than 500 match,
+        it returns an operation, which has a ``phase`` and goes on in the background: see :class:`Operations`.
         """
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
@@ -685,6 +720,11 @@ class Maintenance:
         params = {"dry_run": "true"} if dry_run else None
         return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
 
+    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
+        it."""
+        return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+
     def cancel(self, window: int) -> dict[str, Any]:
         """Cancel a window, also one that has begun."""
         return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
@@ -734,9 +774,19 @@ class Reservations:
         body |= {key: value for key, value in named.items() if value}
         return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
 
+    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
+        return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+
     def cancel(self, name: str) -> dict[str, Any]:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+
+
+def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+    """Change an entry of the calendar and return it."""
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
+    return dict(wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json())
 
 
 def _entry(
@@ -812,6 +862,82 @@ class Templates:
         self._wire.call("DELETE", f"/templates/{name}", params={"project": project} if project else None)
 
 
+class Operations:
+    """Actions on many jobs that go on in the background."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield those of the last seven days that you may see, newest first."""
+        return pages(self._wire, "/operations", {"limit": 500})
+
+    def get(self, number: int) -> dict[str, Any]:
+        """Return an operation with its ``progress``, and what was ``done`` and ``refused``."""
+        return dict(self._wire.get(f"/operations/{number}"))
+
+    def cancel(self, number: int) -> dict[str, Any]:
+        """End an operation after the job that it is at; what was done stays done."""
+        return dict(self._wire.post(f"/operations/{number}/cancel", {}))
+
+    def wait(self, number: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Wait until an operation has ended and return it; raises :class:`~switchyard.problem.WaitTimeout`."""
+        begun = time.monotonic()
+        while (found := self.get(number))["ended_at"] is None:
+            if timeout_s is not None and time.monotonic() - begun >= timeout_s:
+                raise WaitTimeout(f"operation {number} is still {found['phase']} after {timeout_s:g} s")
+            time.sleep(LONGEST_POLL_S)
+        return found
+
+
+class Profiles:
+    """How pools decide: built-in profiles, and custom ones in versions. Operators change them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Yield the built-in profiles, then the custom ones by name."""
+        yield from self._wire.get("/profiles")["results"]
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return a profile with its policies (``spec``) and its newest ``versions``."""
+        return dict(self._wire.get(_named_profile(name)))
+
+    def create(
+        self, name: str, *, spec: Mapping[str, Any] | None = None, copy_of: str = "", note: str = ""
+    ) -> dict[str, Any]:
+        """Make a profile from its policies or as a copy of another; it decides nowhere until it is activated."""
+        given = {"spec": dict(spec)} if spec is not None else {"copy_of": copy_of}
+        return dict(self._wire.post("/profiles", {"name": name, "note": note, **given}))
+
+    def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+        """Change the ``description`` of a custom profile; with the ETag of its settings only as they were read."""
+        headers = {"If-Match": if_match}
+        return dict(self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers).json())
+
+    def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> dict[str, Any]:
+        """Add a version, which is not active yet."""
+        return dict(self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note}))
+
+    def preview(self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = "") -> dict[str, Any]:
+        """Start a simulation of what a pool ran lately, under the version and under ``against`` (the pool's own)."""
+        asked = {"pool": pool, "days": days, "against": against}
+        return dict(self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked))
+
+    def activate(self, name: str, version: int, *, unseen: bool = False) -> dict[str, Any]:
+        """Let every pool of the profile decide by a version; ``unseen`` without a finished preview."""
+        return dict(self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen}))
+
+    def delete(self, name: str) -> None:
+        """Delete a profile that no pool uses, with its versions."""
+        self._wire.post(f"{_named_profile(name)}/delete", {})
+
+
+def _named_profile(name: str) -> str:
+    return f"/profiles/{quote(name, safe='')}"
+
+
 class Consolidation:
     """Advice on moves that would make room for a stage that fits nowhere."""
 
@@ -846,6 +972,46 @@ class Secrets:
     def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
         self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+class Webhooks:
+    """The webhooks of projects: addresses that are told when jobs change. Their keys are returned once."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, project: str) -> Iterator[dict[str, Any]]:
+        """Yield the webhooks of a project by name."""
+        yield from self._wire.get(_webhooks_of(project))["results"]
+
+    def get(self, project: str, name: str) -> dict[str, Any]:
+        """Return a webhook."""
+        return dict(self._wire.get(_webhooks_of(project, name)))
+
+    def set(self, project: str, name: str, url: str, **settings: Any) -> dict[str, Any]:
+        """Make a webhook or set it anew, and return it as ``webhook``, with its ``key`` if it is new. ``settings`` are
+        ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings}).json())
+
+    def change(self, project: str, name: str, **settings: Any) -> dict[str, Any]:
+        """Change what is named of ``url``, ``format``, ``states`` and ``active``."""
+        return dict(self._wire.call("PATCH", _webhooks_of(project, name), json=settings).json())
+
+    def test(self, project: str, name: str) -> dict[str, Any]:
+        """Send one event now; ``fault`` is empty if it was accepted."""
+        return dict(self._wire.post(f"{_webhooks_of(project, name)}/test", {}))
+
+    def deliveries(self, project: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the newest deliveries and how they went, the last try first."""
+        yield from self._wire.get(f"{_webhooks_of(project, name)}/deliveries")["results"]
+
+    def resend(self, project: str, name: str, event: str) -> None:
+        """Have a delivery that failed sent again."""
+        self._wire.call("POST", f"{_webhooks_of(project, name)}/deliveries/{quote(event, safe='')}/resend", json={})
+
+    def delete(self, project: str, name: str) -> None:
+        """Delete a webhook, if there is one of this name."""
+        self._wire.call("DELETE", _webhooks_of(project, name))
 
 
 class Projects:
@@ -992,6 +1158,10 @@ def _project(name: str) -> str:
     return f"/projects/{quote(name, safe='')}"
 
 
+def _webhooks_of(project: str, name: str = "") -> str:
+    return f"/projects/{quote(project, safe='')}/webhooks" + (f"/{quote(name, safe='')}" if name else "")
+
+
 def _secrets_of(project: str) -> str:
     return f"/projects/{quote(project, safe='')}/secrets"
 
@@ -1010,6 +1180,8 @@ def _sent(wire: Wire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bu
     """Send ``workdir``, or the folder that a job file names so, and return the file with its bundle."""
     named = body.pop("workdir", None)
     folder = workdir if workdir is not None else named
+    if isinstance(folder, Mapping):
+        return {**body, "workdir": dict(folder)}  # a git repository, which the control plane fetches
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")

@@ -80,13 +80,14 @@ class Stage(Demand):
 
 @dataclass(slots=True, kw_only=True)
 class Job(Demand):
-    """A job: one command, or ``stages``. ``workdir`` is a local folder that is sent along."""
+    """A job: one command, or ``stages``. ``workdir`` is a local folder that is sent along, or a git repository:
+    ``{"git": {"url": …, "rev": …}}``."""
 
     project: str | None = None
     pool: str | None = None
     priority: str | int | None = None
     labels: Mapping[str, str] | None = None
-    workdir: str | None = None
+    workdir: str | Mapping[str, Any] | None = None
     bundle: str | None = None
     hold: bool | None = None
     reservation: str | None = None

@@ -29,11 +29,11 @@ def read(path: str) -> dict[str, Any]:
 def read_text(text: str, path: str) -> dict[str, Any]:
     """Read the job in a text that is that of the file at ``path``.
 
-    A relative ``workdir`` becomes absolute, from the folder of the file. Raises :class:`SpecError`.
+    A relative folder as ``workdir`` becomes absolute, from the folder of the file. Raises :class:`SpecError`.
     """
     folder, name = (Path.cwd(), "standard input") if path == "-" else (Path(path).resolve().parent, path)
     spec = parse(text, name)
-    if spec.get("workdir"):
+    if spec.get("workdir") and not isinstance(spec["workdir"], Mapping):
         spec["workdir"] = str(folder / Path(str(spec["workdir"])).expanduser())
     return spec
 

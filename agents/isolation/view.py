@@ -17,7 +17,7 @@ from agents.supervisor import procfs
 
 SHARED_MEMORY = "/dev/shm"
 _NEW_MOUNTS, _NEW_IPC = 0x00020000, 0x08000000
-_NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _SLAVE = 2, 4, 8, 32, 4096, 16384, 1 << 19
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _SLAVE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 19
 _HIDES_PER_MOUNT = (5, 8)
 
 
@@ -25,7 +25,8 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
     """Give this process its own view.
 
     ``shm_bytes`` is the size of its shared memory (0: half of the host's memory), ``closed`` are device files that
-    cannot be opened any more. Raises OSError; then nothing may be run.
+    cannot be opened any more, ``readonly`` folders in which nothing can be written. Raises OSError;
+    then nothing may be run.
     """
     _check(libc.unshare(_NEW_MOUNTS | _NEW_IPC), "unshare")
     _mount("", "/", "", _REC | _SLAVE)
@@ -38,6 +39,9 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
         except FileNotFoundError:
             continue  # it was removed or repartitioned since the agent looked
         _mount("", path, "", _BIND | _REMOUNT | _NODEV)
+    for path in view.get("readonly", ()):
+        _mount(path, path, "", _BIND | _REC)
+        _mount("", path, "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, "hidepid=2")
 
 

@@ -165,6 +165,7 @@ class ContainerExecutor:
             devices=spec.devices,
             drawing=self.ground.files.drawing(spec.devices) if self.ground.files else [],
             rdma=str(fabric.RDMA) if spec.gang and fabric.has_rdma() else "",
+            mounts=spec.mounts,
             image_file=str(self.ground.bundles.folder / image_file(spec.image)),
         )
 
@@ -299,7 +300,9 @@ def _kept(wanted: Wanted, folder: str) -> Wanted:
     """Return the order with the monitor as its command. The job's own variables are not visible to the monitor."""
     monitor = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
     assert wanted.spec is not None, "prepare has checked it"
-    spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, secrets=[], secret_files={}, stop_to="main")
+    spec = msgspec.structs.replace(
+        wanted.spec, argv=monitor, env={}, secrets=[], secret_files={}, mounts=[], stop_to="main"
+    )
     return msgspec.structs.replace(wanted, spec=spec)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from agents.ends import clause
 from agents.notes import NoteText
-from agents.protocol import DeviceClaim
+from agents.protocol import DeviceClaim, Mount
 from agents.runtimes.container_devices import DeviceNodes, nodes_of
 
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
@@ -75,6 +75,7 @@ class Box:
     image_file: str = ""
     rdma: str = ""
     drawing: Sequence[str] = ()
+    mounts: Sequence[Mount] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class Lines:
 
 def unusable(box: Box) -> str:
     """Return a sentence if this container cannot be described to any engine; empty otherwise."""
-    for path in (*box.readable, *box.writable, box.cwd, box.env_file):
+    mounted = [path for one in box.mounts for path in (one.source, one.path)]
+    for path in (*box.readable, *box.writable, *mounted, box.cwd, box.env_file):
         if not _PLAIN_PATH.fullmatch(path):
             return (
                 f'folder "{path}" cannot be shown to a container: its name must hold no comma, colon, quote or newline'
@@ -169,6 +171,10 @@ def _oci(engine: Engine, box: Box) -> Lines:
     create += _oci_devices(engine, box)
     create += [f"--mount=type=bind,source={path},target={path},readonly" for path in box.readable]
     create += [f"--mount=type=bind,source={path},target={path}" for path in box.writable]
+    create += [
+        f"--mount=type=bind,source={one.source},target={one.path}{',readonly' if one.readonly else ''}"
+        for one in box.mounts
+    ]
     create += [f"--env-file={box.env_file}", *(f"--env={name}" for name in box.several_lines)]
     create += [f"--workdir={box.cwd}", "--entrypoint=", box.image, *box.argv]
     state = "{{.State.OOMKilled}} {{.State.ExitCode}} {{.State.StartedAt}}"
@@ -223,6 +229,7 @@ def _apptainer(engine: Engine, box: Box) -> Lines:
     run += [f"--bind={node}" for node in (*found.nodes, *([box.rdma] if box.rdma else []))]
     run += [f"--bind={path}:{path}:ro" for path in (*found.libraries, *box.readable)]
     run += [f"--bind={path}:{path}" for path in box.writable]
+    run += [f"--bind={one.source}:{one.path}:{'ro' if one.readonly else 'rw'}" for one in box.mounts]
     run += [f"--env-file={box.env_file}", f"--pwd={box.cwd}", box.image_file, *box.argv]
     return Lines(
         exists=["test", "-s", box.image_file],

@@ -26,7 +26,7 @@ from agents.isolation.beneath import FileRights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of, tells_secret
 from agents.notes import NoteText
-from agents.protocol import SHELL, Clause, Exit, OpenSession, PartSpec, Phase, Said, Wanted
+from agents.protocol import SHELL, Clause, Exit, Mount, OpenSession, PartSpec, Phase, Said, Wanted
 from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
@@ -87,6 +87,11 @@ def run_as_of(intent: Intent, default: RunAs) -> RunAs:
     return RunAs(name=str(intent.uid), uid=intent.uid, gid=intent.gid, home=intent.home or None)
 
 
+def _is_in_place(mount: Mount) -> bool:
+    """Whether a folder lies on this host where the stage expects it, links of an operator included."""
+    return os.path.realpath(mount.path) == mount.source
+
+
 class ProcessExecutor:
     """See :class:`agents.runtimes.Executor`."""
 
@@ -105,6 +110,8 @@ class ProcessExecutor:
             raise Unlaunchable(f'part "{wanted.part}" has no usable name')
         if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
             raise Unlaunchable(clause("NoCommand"))
+        if not self.keeps and (other := next((one for one in spec.mounts if not _is_in_place(one)), None)):
+            raise Unlaunchable(clause("MountElsewhere", folder=other.source, path=other.path))
         places = PartPaths(Path(intent.folder))
         try:
             places.folder.mkdir(mode=0o700)
@@ -196,7 +203,8 @@ class ProcessExecutor:
         if not self.ground.has_views:
             return {"device_groups": groups}
         # A gang has one part on a node: all ranks that pass data by shared memory are in it.
-        view = {"shm_bytes": spec.memory_bytes, "closed": files.closed(claims) if files else []}
+        view: dict[str, object] = {"shm_bytes": spec.memory_bytes, "closed": files.closed(claims) if files else []}
+        view["readonly"] = [mount.source for mount in spec.mounts if mount.readonly]
         return {"device_groups": groups, "view": view}
 
     def launch(self, intent: Intent) -> None:

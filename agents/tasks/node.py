@@ -24,6 +24,7 @@ from agents.ends import clause, known, told
 from agents.isolation import beneath
 from agents.isolation.allowed import Allowed
 from agents.isolation.beneath import OWN, FileRights
+from agents.isolation.mounts import MountRefused, MountRoots
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import Users
 from agents.loops import Loop, Loops
@@ -83,6 +84,7 @@ class NodeTasks:
         self.rights = OWN
         self.users = Users(RunAs(name=""))
         self.allowed = Allowed()
+        self.mounts = MountRoots()
         self.staging: Staging | None = None
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
@@ -359,7 +361,15 @@ class NodeTasks:
         """Whether preparing the part may block for longer than the event loop may."""
         is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
         is_checked = self.health is not None
-        return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided or is_checked)
+        return bool(
+            spec.bundle
+            or spec.image
+            or spec.inputs
+            or spec.mounts
+            or spec.attempt_number > 1
+            or is_divided
+            or is_checked
+        )
 
     def _prepare(self, part: StartedPart, wanted: Wanted) -> None:
         """Let the executor prepare the part, with this node's own decisions. May block."""
@@ -375,6 +385,12 @@ class NodeTasks:
         for folder in (spec.checkpoint_dir, spec.output_dir):
             if folder and self.allowed.refuses(folder):
                 raise Unlaunchable(clause("FolderNotAllowed", folder=folder, allowed=self.allowed.spoken))
+
+        try:
+            mounts = [self.mounts.real(each, rights) for each in spec.mounts]
+        except MountRefused as error:
+            raise Unlaunchable(error.why) from error
+        spec = msgspec.structs.replace(spec, mounts=mounts)
 
         def furnish() -> None:
             gang.write(spec, places.scratch)

@@ -141,6 +141,7 @@ class HostView:
         runs_as: str,
         address: str,
         labels: dict[str, str] | None = None,
+        mounts: Sequence[str] = (),
         simulated: bool = False,
         engine: EngineWatch | None = None,
     ) -> None:
@@ -148,7 +149,7 @@ class HostView:
         self.isolation = isolation
         self.runs_as = runs_as
         self.address = address
-        self.labels = labels or {}
+        self.labels, self.mounts = labels or {}, list(mounts)
         self.simulated = simulated
         self.engine = engine
         self.inventory: Inventory | None = None
@@ -217,6 +218,7 @@ class HostView:
             simulated=self.simulated,
             container_engine=self.engine.spoken if self.engine is not None else "",
             labels=self.labels,
+            mounts=self.mounts,
             devices=devices,
             interfaces=self._interfaces,
             disks=self._disks,

@@ -66,6 +66,7 @@ class Permit(StrEnum):
     ADD_LIMITS = "pools.add_limit"
     CHANGE_LIMITS = "pools.change_limit"
     DELETE_LIMITS = "pools.delete_limit"
+    SEE_CLASSES = "pools.view_priorityclass"
     ADD_CLASSES = "pools.add_priorityclass"
     CHANGE_CLASSES = "pools.change_priorityclass"
     DELETE_CLASSES = "pools.delete_priorityclass"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,27 +13,20 @@ from rest_framework import serializers
 
 from controlplane.accounts.models import User
 from controlplane.api.body import check_bounds
-from controlplane.api.permissions import owned
 from controlplane.api.problem import Fault, RequestRefused, refusal
 from controlplane.api.serializers import StrictSerializer, refuse_unknown
-from controlplane.jobs import change, service
+from controlplane.bulk import service
+from controlplane.bulk.action import ACTIONS, CHANGE, STOPPING, Action
 from controlplane.jobs import models as rows
+from controlplane.jobs.refusal import JobRefusal
 from controlplane.jobs.section import FieldError
-from controlplane.queries import job_rows, jobs, reordering, stopping
+from controlplane.queries import jobs, reordering, stopping
 from controlplane.queries.priority_classes import priority_classes
 from controlplane.whatif import reorder
 
 MOST: Final = 500
 # What is left after this time is told as not tried; a client asks again.
 LONGEST_S: Final = 20.0
-ACTIONS: Final[Mapping[str, Callable[[rows.Job, str, str], object]]] = {
-    "cancel": service.cancel,
-    "hold": service.hold,
-    "release": service.release,
-    "requeue": service.requeue,
-}
-CHANGE: Final = "change"
-STOPPING: Final = frozenset({"cancel", "requeue"})
 
 
 class BulkSerializer(StrictSerializer):
@@ -67,9 +60,9 @@ class BulkItem(msgspec.Struct, frozen=True):
 class BulkAnswer(msgspec.Struct, frozen=True):
     """What came of each job, in the order asked for.
 
-    ``left`` of them were not tried, because it took too long; ``more`` says that the filter matches further ones.
-    ``stops`` tells what runs of the jobs, in a dry run that stops them; ``queue`` how the starts of waiting jobs move,
-    in a dry run that changes a priority, holds or releases.
+    ``left`` of them were not tried, because it took too long; ``more`` says that the filter of a dry run matches
+    further ones. ``stops`` tells what runs of the jobs, in a dry run that stops them; ``queue`` how the starts of
+    waiting jobs move, in a dry run that changes a priority, holds or releases.
     """
 
     action: str
@@ -83,13 +76,16 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     queue: reordering.QueueEffect | None = None
 
 
-def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
+def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer | rows.Operation:
     """Apply an action, as validated by :class:`BulkSerializer`, to each of the jobs in a transaction of its own.
 
-    A dry run does the same, and rolls each back. Raises RequestRefused if the request itself makes no sense.
+    A dry run does the same, and rolls each back. Where a filter matches more than :data:`MOST` jobs, an operation
+    begins that goes on in the background. Raises RequestRefused if the request itself makes no sense.
     """
-    act = _action(user, asked)
+    act = _action(asked)
     numbers, more = _chosen(user, asked)
+    if more and not asked["dry_run"]:
+        return service.begin(user, act, asked["filter"])
     until = time.monotonic() + LONGEST_S
     found = {job.number: job for job in jobs.visible(user).filter(number__in=numbers).select_related("project", "user")}
     results = [
@@ -101,35 +97,33 @@ def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer:
     count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
     done = [found[each.number] for each in results if each.outcome == "done"]
     stops = queue = None
-    if asked["dry_run"] and done and _reorders(asked):
-        queue = reordering.effect(user, done, asked["action"], _priority(asked))
-    if asked["dry_run"] and asked["action"] in STOPPING:
+    if asked["dry_run"] and done and _reorders(act):
+        queue = reordering.effect(user, done, act.name, _priority(act))
+    if asked["dry_run"] and act.name in STOPPING:
         stops = stopping.of_jobs(done, user)
-    return BulkAnswer(asked["action"], asked["dry_run"], **count, more=more, results=results, stops=stops, queue=queue)
+    return BulkAnswer(act.name, asked["dry_run"], **count, more=more, results=results, stops=stops, queue=queue)
 
 
-def _reorders(asked: Mapping[str, Any]) -> bool:
+def _reorders(act: Action) -> bool:
     """Whether the action changes the order of the queue."""
-    return asked["action"] in reorder.ACTIONS and (asked["action"] != CHANGE or _priority(asked) is not None)
+    return act.name in reorder.ACTIONS and (act.name != CHANGE or _priority(act) is not None)
 
 
-def _priority(asked: Mapping[str, Any]) -> int | None:
+def _priority(act: Action) -> int | None:
     """The number of the priority that a change gives; None if it gives none."""
-    given = (asked["patch"] or {}).get("priority")
+    given = (act.patch or {}).get("priority")
     if isinstance(given, str):
         return next((each.value for each in priority_classes() if each.name == given), None)
     return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
-def _action(user: User, asked: Mapping[str, Any]) -> Callable[[rows.Job], object]:
+def _action(asked: Mapping[str, Any]) -> Action:
     if (asked["action"] == CHANGE) != (asked["patch"] is not None):
         detail = _("patch says what changes, and goes with the action change only")
         raise RequestRefused(422, "invalid", detail, errors=[FieldError("/patch", detail, "invalid")])
-    if asked["action"] == CHANGE:
+    if asked["patch"] is not None:
         check_bounds(asked["patch"])
-        return lambda job: change.change(job, asked["patch"], user, asked["reason"].strip())
-    act = ACTIONS[asked["action"]]
-    return lambda job: act(job, user.get_username(), asked["reason"].strip())
+    return Action(asked["action"], asked["patch"], asked["reason"].strip())
 
 
 def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
@@ -144,29 +138,26 @@ def _chosen(user: User, asked: Mapping[str, Any]) -> tuple[list[int], bool]:
     if not any(asked["filter"].values()):
         detail = _("a filter needs at least one of {names}").format(names=", ".join(known))
         raise RequestRefused(422, "invalid", detail, errors=[FieldError("/filter", detail, "invalid")])
-    chosen = jobs.JobFilter(asked["filter"], job_rows.whole(jobs.visible(user)), user=user).qs
-    numbers = list(chosen.order_by("-number").values_list("number", flat=True)[: MOST + 1])
+    numbers = list(service.matching(user, asked["filter"]).values_list("number", flat=True)[: MOST + 1])
     return numbers[:MOST], len(numbers) > MOST
 
 
-def _one(
-    user: User, number: int, job: rows.Job | None, act: Callable[[rows.Job], object], *, dry_run: bool
-) -> BulkItem:
+def _one(user: User, number: int, job: rows.Job | None, act: Action, *, dry_run: bool) -> BulkItem:
     if job is None:
         return BulkItem(
             number, "refused", "", "not_found", _("there is no job {number} that you may see").format(number=number)
         )
     try:
-        owned(user, job, _("only {user}, a lead of project {project} or staff may do this"))
         with transaction.atomic():
-            act(job)
+            refused: JobRefusal | RequestRefused | None = act.apply(job, user)
             state = rows.Job.objects.values_list("state", flat=True).get(id=job.id)
             if dry_run:
                 transaction.set_rollback(True)
     except Exception as error:
-        refused = refusal(error)
+        refused, state = refusal(error), job.state
         if refused.status >= 500:
             raise
-        faults = [Fault(each.pointer, each.detail, each.code) for each in refused.errors[:10]]
-        return BulkItem(number, "refused", job.state, refused.code, refused.detail, faults)
-    return BulkItem(number, "done", state)
+    if refused is None:
+        return BulkItem(number, "done", state)
+    faults = [Fault(each.pointer, each.detail, each.code) for each in refused.errors[:10]]
+    return BulkItem(number, "refused", job.state, refused.code, refused.detail, faults)

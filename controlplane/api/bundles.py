@@ -9,7 +9,6 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.files.storage import storages
 from django.db import transaction
-from django.db.models import Sum
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -65,7 +64,7 @@ class BelowShare(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.method in SAFE_METHODS:
             return True
-        own = Row.objects.filter(user=signed_in(request)).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+        own = Row.bytes_of(signed_in(request))
         if own < settings.BUNDLE_BYTES_PER_USER:
             return True
         detail = _("you have {own:,} bytes of bundles here and may have {most:,}; unused ones go after {days} days")

@@ -9,6 +9,7 @@ import msgspec
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.translation import get_language, gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
@@ -27,10 +28,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Token
-from controlplane.api import bulk, job_stream
+from controlplane.api import bulk, byte_range, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.mixins import unless_changed
+from controlplane.api.operations import OperationSerializer
 from controlplane.api.permissions import owned
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import (
@@ -47,13 +49,14 @@ from controlplane.jobs import change, service, signals
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, pace, receipts, waits
+from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, operations, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
 from controlplane.queries import values as reported
+from controlplane.queries.refusals import Unanswerable
 
 MOST_AT_ONCE = 10_000
 LONGEST_REASON = 500
@@ -313,7 +316,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_bulk",
         request=bulk.BulkSerializer,
-        responses={200: bulk.BulkAnswer},
+        responses={200: bulk.BulkAnswer, 202: OperationSerializer, 429: Problem},
         examples=[
             OpenApiExample("What it would do", {"action": "hold", "jobs": [1], "dry_run": True}, request_only=True)
         ],
@@ -321,8 +324,13 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @action(detail=False, methods=["post"], parser_classes=[BoundedJSON], filterset_class=None)
     def bulk(self, request: Request) -> Response:
         """Cancels, holds, releases, queues again or changes up to 500 jobs, named or by a filter, each by itself;
-        tells what came of each. With ``dry_run`` it tells what would be done, and does nothing."""
-        return Response(bulk.apply(self.user, self.body(bulk.BulkSerializer)))
+        tells what came of each. With ``dry_run`` it tells what would be done, and does nothing. Where a filter matches
+        more, the answer is 202 with the address of an operation, which goes on in the background."""
+        done = bulk.apply(self.user, self.body(bulk.BulkSerializer))
+        if isinstance(done, rows.Operation):
+            (operation,) = operations.shown([done])
+            return Response(operation, status=202, headers={"Location": f"/api/v1/operations/{done.pk}"})
+        return Response(done)
 
     @extend_schema(
         operation_id="jobs_watch",
@@ -429,25 +437,36 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         return Response(job_logs.streams(self.get_object(), **query))
 
     @extend_schema(
-        parameters=[LogQuerySerializer],
+        parameters=[LogQuerySerializer, byte_range.PARAMETER],
         responses={
             (200, "text/plain"): OpenApiResponse(
                 OpenApiTypes.STR,
                 "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on, X-Log-Cut that the log "
                 "reached its largest size and what came after was dropped.",
-            )
+            ),
+            (206, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The range asked for, of any size."),
+            416: Problem,
         },
     )
     @action(detail=True)
-    def logs(self, request: Request, name: str) -> HttpResponse:
-        """Bytes of the log from an offset on, or its last lines."""
+    def logs(self, request: Request, name: str) -> HttpResponseBase:
+        """Bytes of the log from an offset on, its last lines, or, with the header ``Range``, a range of any size."""
         wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.LogQuery)
-        content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
-        response = HttpResponse(content, content_type="text/plain; charset=utf-8")
-        response["X-Log-Next-Offset"] = str(next_offset)
-        response["X-Log-Size"] = str(size)
-        if is_cut:
-            response["X-Log-Cut"] = "true"
+        response: HttpResponseBase
+        if (span := byte_range.asked(request)) is not None:
+            if {"offset", "limit", "tail"} & request.query_params.keys():
+                raise Unanswerable(_("name the bytes by Range, or by offset, limit and tail"))
+            found = job_logs.in_range(self.get_object(), wanted, *span)
+            response = byte_range.partial(found.pieces, found.begin, found.end, found.size_bytes)
+        else:
+            content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
+            response = HttpResponse(content)
+            response["X-Log-Next-Offset"] = str(next_offset)
+            response["X-Log-Size"] = str(size)
+            if is_cut:
+                response["X-Log-Cut"] = "true"
+        response["Content-Type"] = "text/plain; charset=utf-8"
+        response["Accept-Ranges"] = "bytes"
         # The page escapes the text itself; a browser that opens this address must never run what a job printed.
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"

@@ -15,11 +15,13 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.problem import RequestRefused
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import maintenance
-from controlplane.fleet.models import MaintenanceWindow, Node
+from controlplane.fleet.calendar import EntryRefused
+from controlplane.fleet.models import Node
 from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 from controlplane.queries import maintenance as windows
@@ -73,9 +75,11 @@ EXAMPLE = {"starts_at": "2100-01-01T06:00:00Z", "ends_at": "2100-01-01T08:00:00Z
 class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     """Maintenance windows; staff plan and cancel them."""
 
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     scope = "admin"
     permits = {
         "create": (Permit.PLAN_MAINTENANCE, gettext_noop("plan a maintenance")),
+        "partial_update": (Permit.CANCEL_MAINTENANCE, gettext_noop("change a maintenance")),
         "cancel": (Permit.CANCEL_MAINTENANCE, gettext_noop("cancel a maintenance")),
     }
     noun = gettext_noop("maintenance window {name}")
@@ -96,12 +100,30 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     def create(self, request: Request) -> Response:
         """Plans a window, and returns the running stages that may run into it. Only staff."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(WindowAskedSerializer)
-        body["node"] = named(Node, "node", [body["node"]], REFUSED)[0] if body["node"] else None
-        body["pool"] = named(Pool, "pool", [body["pool"]], REFUSED)[0] if body["pool"] else None
-        if fault := maintenance.fault(MaintenanceWindow(**body)):
-            raise refusal(REFUSED, *fault)
-        row = maintenance.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
+        try:
+            row = maintenance.plan(**_look_up(body), actor=self.user.get_username(), only_tried=only_tried)
+        except EntryRefused as error:
+            raise refusal(REFUSED, error.field, str(error)) from None
         return Response(windows.detail(row, self.user), status=200 if only_tried else 201)
+
+    @extend_schema(
+        operation_id="maintenance_change",
+        request=WindowAskedSerializer,
+        responses={200: windows.MaintenanceWindowDetail, 409: Problem},
+        parameters=[DryRunSerializer],
+        examples=[OpenApiExample("Another reason", {"reason": "new cables and fans"}, request_only=True)],
+    )
+    def partial_update(self, request: Request, number: int) -> Response:
+        """Changes what is named of a window that has not ended, or in a dry run tells what it would meet. Only
+        staff."""
+        only_tried = self.asked(DryRunSerializer)["dry_run"]
+        taken = WindowAskedSerializer(data=request.data, partial=True)
+        taken.is_valid(raise_exception=True)
+        try:
+            row = maintenance.change(self.get_object(), only_tried=only_tried, **_look_up(dict(taken.validated_data)))
+        except EntryRefused as error:
+            raise refusal(REFUSED, error.field, str(error)) from None
+        return Response(windows.detail(row, self.user))
 
     @extend_schema(responses=windows.MaintenanceWindowDetail)
     def retrieve(self, request: Request, number: int) -> Response:
@@ -113,6 +135,14 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     def cancel(self, request: Request, number: int) -> Response:
         """Cancels a window, also one that has begun. Only staff."""
         return self.shown(maintenance.cancel(self.get_object(), self.user.get_username()))
+
+
+def _look_up(body: dict[str, Any]) -> dict[str, Any]:
+    """Put the rows of node and pool where a body has their names, and none where they are empty."""
+    models: dict[str, Any] = {"node": Node, "pool": Pool}
+    for field in models.keys() & body.keys():
+        body[field] = named(models[field], field, [body[field]], REFUSED)[0] if body[field] else None
+    return body
 
 
 def named(model: Any, field: str, names: list[str], code: str) -> list[Any]:

@@ -44,7 +44,16 @@ class PoolSettingsSerializer(editing.EditSerializer):
     class Meta:
         model = rows.Pool
         fields = [
-            *("name", "profile", "shadow_profile", "storage_path", "default_limit_s", "max_limit_s", "min_runtime_s"),
+            *(
+                "name",
+                "profile",
+                "shadow_profile",
+                "storage_path",
+                "mounts",
+                "default_limit_s",
+                "max_limit_s",
+                "min_runtime_s",
+            ),
             *("on_node_lost", "user_limit", "isolation", "repartition", "stopped_by"),
         ]
 

@@ -23,23 +23,21 @@ from rest_framework.response import Response
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.members import MemberRefused
 from controlplane.accounts.secrets import SecretRefused
+from controlplane.bulk.service import TooManyOperations
 from controlplane.fleet.service import NodeRefused
 from controlplane.job_templates.service import TemplateRefused
-from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.log_blocks import StorageSilent
+from controlplane.jobs.refusal import refusal as job_refusal
 from controlplane.jobs.section import FieldError
-from controlplane.jobs.signals import NothingRuns
-from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
-from controlplane.queries.logs import LogGone, TooManySearches
+from controlplane.queries.logs import BeyondEnd, LogGone, TooManySearches
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.schedules.service import ScheduleRefused
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooManySimulations
 from controlplane.whatif.questions import NotAnswered
-from scheduler.core.model.lifecycle import IllegalTransition
 from scheduler.core.model.sentences import said
 from scheduler.scenario.scenario import ScenarioError, shortened
 
@@ -127,6 +125,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
     headers: dict[str, str] = {"Cache-Control": "no-store"}
+    if isinstance(error, BeyondEnd):
+        headers["Content-Range"] = f"bytes */{error.size_bytes}"
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
     if retry_s := refused.retry_s or getattr(error, "wait", None):
@@ -136,20 +136,11 @@ def _headers(error: Exception, refused: RequestRefused) -> dict[str, str]:
 
 def refusal(error: Exception) -> RequestRefused:
     """The refusal for an exception. An unexpected one is a fault of the server and is not described."""
+    if (of_job := job_refusal(error)) is not None:
+        return RequestRefused(of_job.status, of_job.code, of_job.detail, errors=of_job.errors)
     match error:
         case RequestRefused():
             return error
-        case InvalidSpec():
-            count = len(error.errors)
-            detail = str(error) if count == 1 else _("the job file has {count} faults").format(count=count)
-            return RequestRefused(422, "invalid_spec", detail, errors=error.errors)
-        case Unchangeable():
-            at = FieldError(error.pointer, str(error), "unchangeable")
-            return RequestRefused(409, "unchangeable", str(error), errors=[at])
-        case NothingRuns():
-            return RequestRefused(409, "nothing_runs", str(error))
-        case IllegalTransition():
-            return RequestRefused(409, "illegal_transition", in_language(said(error)))
         case profiles.NoPreview():
             return RequestRefused(409, "not_previewed", str(error))
         case profiles.InUse():
@@ -164,6 +155,8 @@ def refusal(error: Exception) -> RequestRefused:
             at = FieldError(("/" + error.at.replace(".", "/")).rstrip("/"), problem, "invalid")
             detail = f"{error.at}: {problem}" if error.at else problem
             return RequestRefused(422, "invalid_scenario", detail, errors=[at])
+        case TooManyOperations():
+            return RequestRefused(429, "too_many_operations", str(error), retry_s=RETRY_AFTER_S)
         case TooManySimulations():
             return RequestRefused(429, "too_many_simulations", str(error))
         case NotAnswered():
@@ -189,6 +182,8 @@ def refusal(error: Exception) -> RequestRefused:
             return RequestRefused(410, "result_lost", str(error))
         case LogGone():
             return RequestRefused(410, "log_lost", str(error))
+        case BeyondEnd():
+            return RequestRefused(416, "range_not_satisfiable", str(error))
         case TooManySearches():
             return RequestRefused(429, "too_many_searches", str(error), retry_s=1)
         case StorageSilent():

@@ -12,7 +12,10 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane import changes
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.problem import Problem, RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.simulations import SimulationSerializer
@@ -40,6 +43,14 @@ class ProfileAskedSerializer(StrictSerializer):
     spec = serializers.DictField(default=None, allow_null=True)
     copy_of = serializers.CharField(default="", allow_blank=True)
     note = serializers.CharField(default="", allow_blank=True)
+
+
+class ProfileSettingsSerializer(editing.EditSerializer):
+    """What may change of a custom profile; its policies change by another version."""
+
+    class Meta:
+        model = rows.Profile
+        fields = ["description"]
 
 
 class VersionAskedSerializer(StrictSerializer):
@@ -77,10 +88,12 @@ class ProfileViewSet(ResourceViewSet):
     permits = {
         "create": (Permit.ADD_PROFILES, gettext_noop("make a profile")),
         "versions": (Permit.CHANGE_PROFILES, gettext_noop("change a profile")),
+        "partial_update": (Permit.CHANGE_PROFILES, gettext_noop("change a profile")),
         "preview": (Permit.CHANGE_PROFILES, gettext_noop("preview a profile")),
         "activate": (Permit.CHANGE_PROFILES, gettext_noop("activate a profile")),
         "remove": (Permit.DELETE_PROFILES, gettext_noop("delete a profile")),
     }
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     examples = {"name": "hybrid", "number": "1"}
     queryset = rows.Profile.objects.all()
     serializer_class = ProfileDetailSerializer
@@ -111,6 +124,27 @@ class ProfileViewSet(ResourceViewSet):
 
     def retrieve(self, request: Request, name: str) -> Response:
         """A profile as data, with its versions."""
+        return Response(shown.detail(name))
+
+    @extend_schema(operation_id="profiles_settings", responses={200: ProfileSettingsSerializer})
+    @action(detail=True, url_path="settings")
+    def show_settings(self, request: Request, name: str) -> Response:
+        """What may change of a profile; its ETag is what a change needs. Of a built-in one nothing may change."""
+        row = rows.Profile(name=name) if name in PROFILES else shown.own(name)
+        return Response(editing.settings_of(row, ProfileSettingsSerializer))
+
+    @extend_schema(
+        operation_id="profiles_change",
+        request=ProfileSettingsSerializer,
+        responses={200: shown.ProfileDetail, 400: Problem, 409: Problem, 412: Problem, 428: Problem},
+        parameters=[editing.IF_MATCH],
+        examples=[OpenApiExample("What it is for", {"description": "Long jobs at night"}, request_only=True)],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes the description of a custom profile, with ``If-Match`` of its settings as they were read. Only
+        staff."""
+        editing.change(request, self.get_object(), ProfileSettingsSerializer)
+        changes.announce("profiles")
         return Response(shown.detail(name))
 
     @extend_schema(

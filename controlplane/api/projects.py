@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
@@ -20,12 +24,12 @@ from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.pagination import WholeList
 from controlplane.api.permissions import permitted
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import Problem, RequestRefused, not_found
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.section import FieldError
-from controlplane.notifications import webhooks
-from controlplane.notifications.models import Webhook
+from controlplane.notifications import tried_deliveries, webhook_delivery, webhooks
+from controlplane.notifications.models import TriedDelivery, Webhook
 from controlplane.queries import retention as kept
 from controlplane.queries import secrets as secret_rows
 from controlplane.queries import webhooks as webhook_rows
@@ -73,13 +77,15 @@ class MemberSerializer(serializers.ModelSerializer):
 
 
 class WebhookChoiceSerializer(StrictSerializer):
-    """Where to, in which form, and which states of jobs are told: those in which a job ends, if none are named."""
+    """Where to, in which form, and which states of jobs are told: those in which a job ends, if none are named. One
+    that is not ``active`` is told nothing; without it a webhook stays as it is."""
 
     url = serializers.CharField(max_length=500)
     format = serializers.ChoiceField(
         Webhook.Format.values, default="cloudevents", help_text="What is sent: CloudEvents, or messages for a chat."
     )
     states = serializers.ListField(child=serializers.CharField(max_length=20), default=list, max_length=20)
+    active = serializers.BooleanField(required=False, source="is_active")
 
 
 class ProjectSerializer(ReadModelSerializer):
@@ -99,7 +105,13 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     }
     parser_classes = [BoundedJSON, BoundedMergePatch]
     noun = gettext_noop("project {name}")
-    examples = {"name": "default", "secret": "HF_TOKEN", "user": "ann", "webhook": "chat"}
+    examples = {
+        "name": "default",
+        "secret": "HF_TOKEN",
+        "user": "ann",
+        "webhook": "chat",
+        "event": str(uuid.UUID(int=1)),
+    }
     queryset = rows.Project.objects.none()
     serializer_class = ProjectSerializer
     pagination_class = WholeList
@@ -245,13 +257,72 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """Creates a webhook, with a key that is shown this once, or changes its address, format and states. For leads
         of the project and operators."""
         project, body = self._with_webhooks(), self.body(WebhookChoiceSerializer)
-        try:
-            states = body["states"] or webhooks.USUAL
-            row, key = webhooks.put(self.user, project, webhook, body["url"], states, body["format"])
-        except webhooks.WebhookRefused as error:
-            fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
-            raise RequestRefused(error.status, error.code, str(error), errors=fields) from None
+        body["states"] = body["states"] or webhooks.USUAL
+        body["kind"] = body.pop("format")
+        with _refused():
+            row, key = webhooks.put(self.user, project, webhook, **body)
         return Response(webhook_rows.NewWebhook(webhook_rows.shown(row), key), status=201 if key else 200)
+
+    @extend_schema(operation_id="webhooks_retrieve", responses=webhook_rows.Webhook)
+    @put_webhook.mapping.get
+    def show_webhook(self, request: Request, name: str, webhook: str) -> Response:
+        """A webhook, without its key. For leads of the project and operators."""
+        return Response(webhook_rows.shown(self._webhook(webhook)))
+
+    @extend_schema(
+        operation_id="webhooks_change",
+        request=WebhookChoiceSerializer,
+        responses={200: webhook_rows.Webhook, 404: Problem, 422: Problem},
+        examples=[OpenApiExample("Switch it off", {"active": False}, request_only=True)],
+    )
+    @put_webhook.mapping.patch
+    def change_webhook(self, request: Request, name: str, webhook: str) -> Response:
+        """Changes what is named of a webhook, or switches it off: then it is told nothing, and what happens meanwhile
+        is not told later. For leads of the project and operators."""
+        row = self._webhook(webhook)
+        taken = WebhookChoiceSerializer(data=request.data, partial=True)
+        taken.is_valid(raise_exception=True)
+        given = dict(taken.validated_data)
+        if "format" in given:
+            given["kind"] = given.pop("format")
+        with _refused():
+            row = webhooks.change(self.user, row, **given)
+        return Response(webhook_rows.shown(row))
+
+    @extend_schema(
+        operation_id="webhooks_test",
+        request=None,
+        responses={200: webhook_rows.WebhookTest, 404: Problem, 429: Problem},
+    )
+    @action(detail=True, methods=["post"], url_path="webhooks/<str:webhook>/test")
+    def test_webhook(self, request: Request, name: str, webhook: str) -> Response:
+        """Sends one event now, and tells what was answered; once in ten seconds. For leads of the project and
+        operators."""
+        try:
+            return Response(webhook_rows.tested(webhook_delivery.test(self._webhook(webhook))))
+        except webhook_delivery.TestedBefore as error:
+            raise RequestRefused(429, "tested_before", str(error), retry_s=webhook_delivery.TEST_S) from None
+
+    @extend_schema(operation_id="webhooks_deliveries", responses=webhook_rows.TriedDeliveryList)
+    @action(detail=True, url_path="webhooks/<str:webhook>/deliveries")
+    def list_deliveries(self, request: Request, name: str, webhook: str) -> Response:
+        """The newest fifty deliveries that were tried in the last seven days, and how. For leads of the project and
+        operators."""
+        return Response(webhook_rows.tried_of(self._webhook(webhook)))
+
+    @extend_schema(operation_id="webhooks_resend", request=None, responses={202: None, 404: Problem, 409: Problem})
+    @action(detail=True, methods=["post"], url_path="webhooks/<str:webhook>/deliveries/<uuid:event>/resend")
+    def resend_delivery(self, request: Request, name: str, webhook: str, event: uuid.UUID) -> Response:
+        """Has a delivery that failed sent again within seconds, with the same id. For leads of the project and
+        operators."""
+        row = self._webhook(webhook)
+        try:
+            tried_deliveries.resend(row, event)
+        except TriedDelivery.DoesNotExist:
+            raise not_found(_("delivery {name}").format(name=event)) from None
+        except tried_deliveries.NotSentAgain as error:
+            raise RequestRefused(409, "not_sent_again", str(error)) from None
+        return Response(status=202)
 
     @extend_schema(operation_id="webhooks_delete", responses={204: None})
     @put_webhook.mapping.delete
@@ -259,6 +330,13 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """Deletes a webhook, with what it was still to be told. For leads of the project and operators."""
         webhooks.delete(self._with_webhooks(), webhook)
         return Response(status=204)
+
+    def _webhook(self, name: str) -> Webhook:
+        """The webhook of this name of the project in the address; raises 404 if there is none."""
+        row = Webhook.objects.filter(project=self._with_webhooks(), name=name).select_related("project").first()
+        if row is None:
+            raise not_found(_("webhook {name}").format(name=name[:63]))
+        return row
 
     def _with_webhooks(self) -> rows.Project:
         """The project, whose webhooks the user must be allowed to change."""
@@ -269,6 +347,15 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     def get_queryset(self) -> QuerySet[rows.Project]:
         return permissions.visible_projects(self.user)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except webhooks.WebhookRefused as error:
+        fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
+        raise RequestRefused(error.status, error.code, str(error), errors=fields) from None
 
 
 def _chosen(project: rows.Project) -> dict[str, object]:

@@ -17,10 +17,13 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
+from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, named, refusal
+from controlplane.api.problem import Problem
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, SingleViewSet
 from controlplane.fleet import reservations as service
+from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import Node
 from controlplane.pools.models import Pool
 from controlplane.queries import reservations
@@ -54,6 +57,21 @@ class ReservationAskedSerializer(CalendarEntrySerializer):
     count = serializers.IntegerField(default=None, allow_null=True, min_value=1, max_value=1_000_000)
 
 
+class ReservationChangeSerializer(CalendarEntrySerializer):
+    """What is to change of a reservation; it keeps its name and project."""
+
+    users = serializers.ListField(child=serializers.CharField(max_length=150), max_length=MOST_USERS)
+    nodes = serializers.ListField(child=serializers.CharField(max_length=63), max_length=MOST_NODES)
+
+
+def _look_up(body: dict[str, Any]) -> dict[str, Any]:
+    """Put the rows of users and nodes where a body has their names."""
+    for field, model in (("users", User), ("nodes", Node)):
+        if field in body:
+            body[field] = named(model, field, body[field], REFUSED)
+    return body
+
+
 DEMO = {**EXAMPLE, "name": "demo", "project": "default", "nodes": ["n1"], "reason": "the demonstration"}
 
 
@@ -61,9 +79,11 @@ DEMO = {**EXAMPLE, "name": "demo", "project": "default", "nodes": ["n1"], "reaso
 class ReservationViewSet(ListModelMixin, ResourceViewSet):
     """Reservations of nodes for projects; operators plan and cancel them."""
 
+    parser_classes = [BoundedJSON, BoundedMergePatch]
     scope = "admin"
     permits = {
         "create": (Permit.PLAN_RESERVATIONS, gettext_noop("plan a reservation")),
+        "partial_update": (Permit.CANCEL_RESERVATIONS, gettext_noop("change a reservation")),
         "cancel": (Permit.CANCEL_RESERVATIONS, gettext_noop("cancel a reservation")),
     }
     noun = gettext_noop("reservation {name}")
@@ -84,14 +104,32 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
         """Plans a reservation, or in a dry run tells which nodes it would have. Only operators."""
         only_tried, body = self.asked(DryRunSerializer)["dry_run"], self.body(ReservationAskedSerializer)
         body["project"] = named(Project, "project", [body["project"]], REFUSED)[0]
-        body["users"] = named(User, "users", body["users"], REFUSED)
-        body["nodes"] = named(Node, "nodes", body["nodes"], REFUSED)
+        _look_up(body)
         body["pool"] = named(Pool, "pool", [body["pool"]], REFUSED)[0] if body["pool"] else None
         try:
             row = service.plan(**body, actor=self.user.get_username(), only_tried=only_tried)
-        except service.ReservationRefused as error:
+        except EntryRefused as error:
             raise refusal(REFUSED, error.field, str(error)) from None
         return self.shown(row, status=200 if only_tried else 201)
+
+    @extend_schema(
+        operation_id="reservations_change",
+        request=ReservationChangeSerializer,
+        responses={200: reservations.Reservation, 409: Problem},
+        parameters=[DryRunSerializer],
+        examples=[OpenApiExample("Another reason", {"reason": "the second demonstration"}, request_only=True)],
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        """Changes what is named of a reservation that has not ended, or in a dry run tells what it would be. What runs
+        in it goes on. Only operators."""
+        only_tried = self.asked(DryRunSerializer)["dry_run"]
+        taken = ReservationChangeSerializer(data=request.data, partial=True)
+        taken.is_valid(raise_exception=True)
+        body = _look_up(dict(taken.validated_data))
+        try:
+            return self.shown(service.change(self.get_object(), only_tried=only_tried, **body))
+        except EntryRefused as error:
+            raise refusal(REFUSED, error.field, str(error)) from None
 
     @extend_schema(responses=reservations.Reservation)
     def retrieve(self, request: Request, name: str) -> Response:

@@ -20,7 +20,7 @@ from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.editing import IF_MATCH
 from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.permissions import owned
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import Problem
 from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.queries import schedules
@@ -111,15 +111,10 @@ class ScheduleViewSet(ListModelMixin, ResourceViewSet):
         row = self._own(gettext_noop("only {user} or a lead of project {project} may change this schedule"))
         taken = ScheduleChangeSerializer(data=request.data, partial=True)
         taken.is_valid(raise_exception=True)
-        if "job" in taken.validated_data and row.user_id != self.user.pk:
-            detail = _("the job file is submitted as {user}: only they may change it").format(
-                user=row.user.get_username()
-            )
-            raise RequestRefused(403, "permission_denied", detail)
         with transaction.atomic():
             locked = Schedule.objects.select_for_update().get(pk=row.pk)
             self._unchanged(request, locked)
-            row = service.change(locked, timezone.now(), **taken.validated_data)
+            row = service.change(self.user, locked, timezone.now(), **taken.validated_data)
         return Response(schedules.detail(row, self.user))
 
     @extend_schema(operation_id="schedules_delete", parameters=[IF_MATCH], responses={204: None, 428: Problem})

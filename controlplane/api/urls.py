@@ -28,6 +28,7 @@ from controlplane.api import (
     limits,
     maintenance,
     nodes,
+    operations,
     overview,
     pools,
     priority_classes,
@@ -111,6 +112,7 @@ router.register("reservations", reservations.ReservationViewSet, "reservations")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
+router.register("operations", operations.OperationViewSet, "operations")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("templates", templates.TemplateViewSet, "templates")

@@ -19,6 +19,7 @@ from agents.protocol import (
     GangMember,
     GangPeer,
     Input,
+    Mount,
     PartSpec,
     Phase,
     Setup,
@@ -33,6 +34,7 @@ from controlplane.jobs.adjust import weight
 from controlplane.jobs.array_file import as_text
 from controlplane.jobs.record import is_uuid
 from controlplane.jobs.trace_ids import traceparent
+from controlplane.pools.mounts import allowing
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON
 
@@ -64,7 +66,8 @@ SELECT n.generation, n.conditions->'aside',
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
            'project_id', r.id, 'number', r.number,
-           'storage', o.storage_path, 'pool', o.name, 'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind,
+           'storage', o.storage_path, 'mounts', o.mounts, 'pool', o.name,
+           'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind,
            'request', s.request, 'attempt_number', a.number,
            'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
            'array', CASE WHEN j.array_id IS NOT NULL THEN (SELECT json_build_array(y.number, j.array_index, y.count,
@@ -159,6 +162,11 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         except sealed.Undeliverable as error:
             # Without a command, because an old agent that does not know ``refused`` must not run it either.
             argv, refused = [], error.why
+    for each in request.get("mounts", ()):
+        # What the pool declared may have changed since the submission.
+        root = allowing(told["mounts"], each["source"])
+        if root is None or not (each["readonly"] or root.get("writable", False)):
+            argv, refused = [], ("MountUndeclared", {"pool": told["pool"], "folder": each["source"]})
     setup = Setup(request["setup"], argv) if request.get("setup") and argv else None
     if told["array"]:
         env = {**env, **_of_array(*told["array"])}
@@ -198,6 +206,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         checkpoint_dir=str(storage / "checkpoints" / told["stage"]) if storage else "",
         output_dir=str(storage / "outputs" / told["stage"]) if storage else "",
         input_dir=str(storage / "outputs") if storage else "",
+        mounts=[Mount(**each) for each in request.get("mounts", ())],
         inputs=reads,
         outputs=request.get("outputs", []),
         resume_from=resume_from,

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from controlplane import changes, cron
 from controlplane.fleet.models import CalendarEntry
+from controlplane.fleet.service import NodeRefused
 from scheduler.core.model import types
 
 LONGEST_S: Final = 366 * 86_400.0
@@ -27,6 +28,14 @@ Span = tuple[datetime, datetime]
 # Id, node and pool of a window or nodes of a reservation, start, end, cron line, zone, length, reason, and the name and
 # project of a reservation; times in seconds since the epoch.
 Row = tuple[str, str | None, str | None, list[str], float, float, str, str, int | None, str, str, str]
+
+
+class EntryRefused(NodeRefused):
+    """Raised for an entry that cannot be; ``field`` is at fault, the text says what would be accepted."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 def not_ended(now: datetime) -> Q:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import audit
 from controlplane.fleet import calendar
+from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import MaintenanceWindow, Node
 from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
@@ -49,13 +50,13 @@ def plan(
     """Create a window for one node, or for all nodes of one pool; ``recurs`` may have ``cron``, ``time_zone`` and
     ``lasts_s``. In a dry run (``only_tried``) it has the id 0 and is not stored.
 
-    Raises NodeRefused with what would be accepted.
+    Raises EntryRefused.
     """
     window = MaintenanceWindow(
         node=node, pool=pool, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor, **recurs
     )
     if found := fault(window):
-        raise NodeRefused(found[1])
+        raise EntryRefused(*found)
     if only_tried:
         window.pk = 0
         return window
@@ -65,6 +66,28 @@ def plan(
         audit.record("maintenance.plan", ("maintenance", window.pk, _name(window)), after=told, reason=window.reason)
         calendar.announce()
     return window
+
+
+def change(window: MaintenanceWindow, *, only_tried: bool = False, **given: Any) -> MaintenanceWindow:
+    """Change what is named of a window that has not ended: its node or pool, its times and its reason. In a dry run
+    (``only_tried``) nothing is stored. Raises EntryRefused, and NodeRefused if it is over."""
+    with transaction.atomic():
+        locked = ahead(timezone.now()).select_for_update(of=("self",)).filter(pk=window.pk).first()
+        if locked is None:
+            raise _over(window)
+        before = audit.fields(locked, "node", "pool", *calendar.TOLD)
+        for field, value in given.items():
+            setattr(locked, field, value)
+        locked.reason = locked.reason.strip()[:300]
+        if found := fault(locked):
+            raise EntryRefused(*found)
+        if not only_tried:
+            locked.save()
+            after = audit.fields(locked, "node", "pool", *calendar.TOLD)
+            about = ("maintenance", locked.pk, _name(locked))
+            audit.record("maintenance.change", about, before=before, after=after, reason=locked.reason)
+            calendar.announce()
+    return locked
 
 
 def fault(window: MaintenanceWindow) -> tuple[str, str] | None:
@@ -82,14 +105,18 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             cancelled_at=now, cancelled_by=actor
         )
         if not changed:
-            told = _("the maintenance of pool {name} has ended or was cancelled before")
-            if window.node:
-                told = _("the maintenance of node {name} has ended or was cancelled before")
-            raise NodeRefused(told.format(name=window.node or window.pool))
+            raise _over(window)
         audit.record("maintenance.cancel", ("maintenance", window.pk, _name(window)), after={"cancelled_by": actor})
         calendar.announce()
     window.refresh_from_db()
     return window
+
+
+def _over(window: MaintenanceWindow) -> NodeRefused:
+    told = _("the maintenance of pool {name} has ended or was cancelled before")
+    if window.node:
+        told = _("the maintenance of node {name} has ended or was cancelled before")
+    return NodeRefused(told.format(name=window.node or window.pool))
 
 
 def _name(window: MaintenanceWindow) -> str:

@@ -69,6 +69,12 @@ class Node(models.Model):
         editable=False,
         help_text=_("Empty where none answers; null where the agent does not look for one."),
     )
+    mounts = models.JSONField(
+        default=list,
+        db_default=[],
+        editable=False,
+        help_text=_("The folders of which stages may mount what is in them, as its operator declared them."),
+    )
     hostname = models.CharField(max_length=255, blank=True, editable=False)
     os = models.CharField(max_length=200, blank=True, editable=False)
     arch = models.CharField(max_length=40, blank=True, editable=False)

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts import audit
 from controlplane.accounts.models import Project, User
 from controlplane.fleet import calendar, maintenance
+from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import CalendarEntry, Device, MaintenanceWindow, Node, Reservation
 from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
@@ -22,14 +23,6 @@ from scheduler.core.model.lifecycle import Health, NodeState
 # One reservation is planned at a time, so that none overlaps another.
 _PLANS = 0x59415245
 SERVES = (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT)
-
-
-class ReservationRefused(NodeRefused):
-    """Raised for a reservation that cannot be; ``field`` is at fault, the text says what would be accepted."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
 
 
 def ahead(now: datetime) -> QuerySet[Reservation]:
@@ -64,7 +57,7 @@ def plan(
     """Reserve these nodes, or in a pool as many whole nodes as have ``count`` devices of a kind or model.
 
     ``recurs`` may have ``cron``, ``time_zone`` and ``lasts_s``. In a dry run (``only_tried``) nothing is stored. Raises
-    ReservationRefused.
+    EntryRefused.
     """
     made = Reservation(
         name=name, project=project, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor
@@ -72,31 +65,80 @@ def plan(
     for field, value in recurs.items():
         setattr(made, field, value)
     if found := calendar.fault(made):
-        raise ReservationRefused(*found)
+        raise EntryRefused(*found)
     if bool(nodes) == (count is not None):
-        raise ReservationRefused("nodes", _("name either nodes, or a count of devices in a pool"))
+        raise EntryRefused("nodes", _("name either nodes, or a count of devices in a pool"))
     if count is not None and (pool is None or not device):
-        raise ReservationRefused("pool", _("a count of devices needs a pool, and a kind or model of device"))
+        raise EntryRefused("pool", _("a count of devices needs a pool, and a kind or model of device"))
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANS])
+        _one_at_a_time()
         if Reservation.objects.filter(name=name).exists():
-            raise ReservationRefused("name", _("there is a reservation {name} already").format(name=name))
+            raise EntryRefused("name", _("there is a reservation {name} already").format(name=name))
         kept = _free(made, nodes) if nodes else _chosen(made, pool, device, count or 0)
         made.save()
         made.nodes.set(kept)
         made.users.set(users)
-        after = audit.fields(made, "project", *calendar.TOLD) | {
-            "nodes": [node.name for node in kept],
-            "users": [user.get_username() for user in users],
-        }
-        audit.record("reservation.plan", made, after=after, reason=made.reason)
-        calendar.announce()
-        made = rows().get(pk=made.pk)
-        list(made.nodes.all()), list(made.users.all())
-        if only_tried:
-            transaction.set_rollback(True)
+        audit.record("reservation.plan", made, after=_told(made), reason=made.reason)
+        return _kept(made, only_tried)
+
+
+def change(
+    made: Reservation,
+    *,
+    only_tried: bool = False,
+    users: Sequence[User] | None = None,
+    nodes: Sequence[Node] | None = None,
+    **given: Any,
+) -> Reservation:
+    """Change the times, the reason, the nodes or the users of a reservation that has not ended, as far as they are
+    named. In a dry run (``only_tried``) nothing is stored. Raises EntryRefused, and NodeRefused if it is over."""
+    with transaction.atomic():
+        _one_at_a_time()
+        locked = ahead(timezone.now()).select_for_update(of=("self",)).filter(pk=made.pk).first()
+        if locked is None:
+            raise _over(made)
+        before = _told(locked)
+        for field, value in given.items():
+            setattr(locked, field, value)
+        locked.reason = locked.reason.strip()[:300]
+        if found := calendar.fault(locked):
+            raise EntryRefused(*found)
+        kept = list(locked.nodes.all()) if nodes is None else list(nodes)
+        if not kept:
+            raise EntryRefused("nodes", _("a reservation keeps at least one node"))
+        locked.nodes.set(_free(locked, kept))
+        if users is not None:
+            locked.users.set(users)
+        locked.save()
+        audit.record("reservation.change", locked, before=before, after=_told(locked), reason=locked.reason)
+        return _kept(locked, only_tried)
+
+
+def _one_at_a_time() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANS])
+
+
+def _told(made: Reservation) -> dict[str, Any]:
+    """Return what the audit log has of a reservation."""
+    return audit.fields(made, "project", *calendar.TOLD) | {
+        "nodes": list(made.nodes.order_by("sort_key").values_list("name", flat=True)),
+        "users": list(made.users.order_by("username").values_list("username", flat=True)),
+    }
+
+
+def _kept(made: Reservation, only_tried: bool) -> Reservation:
+    """Return the reservation as it was stored, and undo that where it is only tried."""
+    calendar.announce()
+    made = rows().get(pk=made.pk)
+    list(made.nodes.all()), list(made.users.all())
+    if only_tried:
+        transaction.set_rollback(True)
     return made
+
+
+def _over(made: Reservation) -> NodeRefused:
+    return NodeRefused(_("reservation {name} has ended or was cancelled before").format(name=made.name))
 
 
 def _free(made: Reservation, nodes: Sequence[Node]) -> list[Node]:
@@ -105,7 +147,7 @@ def _free(made: Reservation, nodes: Sequence[Node]) -> list[Node]:
         if clash := _clash(made, node, _others(nodes)):
             other, at = clash
             said = _("node {node} is kept for {other} from {time}; name another node or time")
-            raise ReservationRefused("nodes", said.format(node=node.name, other=_named(other), time=_clock(at)))
+            raise EntryRefused("nodes", said.format(node=node.name, other=_named(other), time=_clock(at)))
     return list(nodes)
 
 
@@ -132,7 +174,7 @@ def _chosen(made: Reservation, pool: Pool | None, device: str, count: int) -> li
     if have < count or not found:
         said = _("pool {pool} has {have} {device} on nodes that nothing else keeps at that time; {count} are asked for")
         text = said.format(pool=pool.name if pool else "", have=have, device=device, count=count)
-        raise ReservationRefused("count", text)
+        raise EntryRefused("count", text)
     return found
 
 
@@ -150,7 +192,7 @@ def _clash(
 ) -> tuple[CalendarEntry, datetime] | None:
     pools = {pool.pk for pool in node.pools.all()}
     for other, nodes, of in others:
-        if (node.pk in nodes or pools & of) and (at := calendar.overlap(made, other)):
+        if other != made and (node.pk in nodes or pools & of) and (at := calendar.overlap(made, other)):
             return other, at
     return None
 
@@ -174,7 +216,7 @@ def cancel(made: Reservation, actor: str) -> Reservation:
             cancelled_at=now, cancelled_by=actor
         )
         if not changed:
-            raise NodeRefused(_("reservation {name} has ended or was cancelled before").format(name=made.name))
+            raise _over(made)
         audit.record("reservation.cancel", made, after={"cancelled_by": actor})
         calendar.announce()
     return rows().get(pk=made.pk)

@@ -33,6 +33,7 @@ from scheduler.core.model.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
 MOST_LABELS = 200
+LONGEST_MOUNT = 400
 MAX_KEPT = 2_000
 STATE: Final = ("state", "state_at", "reason", "reason_said", "drain_interrupted", "drain_stop_at", "drain_stops")
 # The columns that an ordinary report writes.
@@ -311,6 +312,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
+    node.mounts = [one for one in found.mounts if len(one) <= LONGEST_MOUNT]
     labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
     # Labels that people set are kept; the number of labels of an agent is bounded, so that ever new ones do not grow
     # the row.

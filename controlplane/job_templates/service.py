@@ -69,8 +69,14 @@ def visible(user: User, project: str = "") -> list[Template]:
         rows = rows.filter(project=None) | rows.filter(project__name=project)
     found = {(row.name, row.project.name if row.project else ""): _of_row(row) for row in rows}
     for name, each in shipped().items():
-        found.setdefault((name, ""), Template(name, "", **each))
+        found.setdefault((name, ""), Template(name, "", **_in_words(each)))
     return [found[key] for key in sorted(found)]
+
+
+def _in_words(each: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a template that is part of Switchyard with its titles and description in the reader's language."""
+    parameters = [{**one, "title": _(one["title"])} if one.get("title") else one for one in each["parameters"]]
+    return {**each, "title": _(each["title"]), "description": _(each["description"]), "parameters": parameters}
 
 
 def find(user: User, name: str, project: str = "") -> Template | None:
@@ -106,7 +112,7 @@ def put(
     job: Mapping[str, Any],
 ) -> tuple[Template, bool]:
     """Make a template, or replace the one of this name; return whether it is new. Raises :class:`TemplateRefused`."""
-    _check(user, project, name, parameters, job)
+    check(user, project, name, parameters, job)
     with transaction.atomic():
         if project is not None:
             Project.objects.select_for_update().get(pk=project.pk)
@@ -149,7 +155,8 @@ def _told(row: JobTemplate) -> dict[str, Any]:
     return {"title": row.title, "project": row.project.name if row.project else "", "job": json.dumps(row.job)}
 
 
-def _check(user: User, project: Project | None, name: str, parameters: Sequence[Any], job: Mapping[str, Any]) -> None:
+def check(user: User, project: Project | None, name: str, parameters: Sequence[Any], job: Mapping[str, Any]) -> None:
+    """Check a template as this user's in a project. Raises :class:`TemplateRefused` with every fault."""
     try:
         slug(name)
     except ValidationError as error:

@@ -21,7 +21,7 @@ from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User
 from controlplane.clauses import Told, clause, joined, told
 from controlplane.fleet import reservations
-from controlplane.jobs import demand, masked, possible, service
+from controlplane.jobs import demand, masked, possible, service, waiting_limit
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Stage
 from controlplane.jobs.section import FieldError, Section, step
@@ -86,9 +86,13 @@ def change(job: Job, patch: object, user: User, reason: str = "", *, check: Call
         if any("devices" in keys for keys in touched.values()):
             _check_same_work(locked.spec, spec)
         sized = {key for keys in touched.values() for key in keys} & set(SIZE)
-        resolved = jobfile.resolve(_resolvable(spec, locked, asked, SIZE if sized else ()), _rules(locked, user))
+        rules = _rules(locked, user, asked)
+        resolved = jobfile.resolve(_resolvable(spec, locked, asked, SIZE if sized else ()), rules)
         _check_open(locked, asked)
         _check_place(locked, stages, resolved)
+        if locked.project_id != resolved.project.id and "priority" not in asked.values:
+            _check_class(locked, resolved.project, jobfile.rules_for(user))
+        _check_waiting(locked, stages, resolved)
         changed = [
             stage
             for stage, new in zip(stages, resolved.stages, strict=True)
@@ -181,14 +185,15 @@ def _resolvable(spec: Mapping[str, Any], job: Job, asked: Section, sizes: Sequen
     return kept
 
 
-def _rules(job: Job, user: User) -> jobfile.SubmitRules:
-    """Return the rules for this user, by which the job may also stay where it is."""
+def _rules(job: Job, user: User, asked: Section) -> jobfile.SubmitRules:
+    """Return the rules for this user, by which the job may also stay where it is, and keep its priority class."""
     rules = jobfile.rules_for(user)
-    may_use = rules.may_use
+    may_use, may_use_class = rules.may_use, rules.may_use_class
     return replace(
         rules,
         projects={**rules.projects, job.project.name: job.project},
         may_use=lambda pool, project: (pool.id, project.id) == (job.pool_id, job.project_id) or may_use(pool, project),
+        may_use_class=lambda found, project: "priority" not in asked.values or may_use_class(found, project),
     )
 
 
@@ -228,6 +233,24 @@ def _check_owner(job: Job, project: Project) -> None:
         said = _("{user}, whose job it is, may not submit to project {project}")
         detail = said.format(user=job.user.get_username(), project=project.name)
         raise jobfile.InvalidSpec([FieldError("/project", detail, "denied")])
+
+
+def _check_class(job: Job, project: Project, rules: jobfile.SubmitRules) -> None:
+    """Refuse a project in which this user may not use the job's priority class. A class that is gone, and a number, go
+    with the job."""
+    found = rules.classes.get(job.priority_class)
+    if found is not None and (refused := jobfile.class_refusal(rules, found, project)):
+        raise jobfile.InvalidSpec([FieldError("/project", refused, "denied")])
+
+
+def _check_waiting(job: Job, stages: list[Stage], resolved: jobfile.Resolved) -> None:
+    """Refuse another project or pool if so many stages of the job's owner may not wait there; submissions of the owner
+    are kept out until this change is done."""
+    moved = [key for key, now, new in _places(job, resolved) if now != new]
+    if moved and (limits := waiting_limit.of(job.user)):
+        service.keep_submissions_out(job.user)
+        waits = sum(State(stage.state) in WAITING for stage in stages)
+        waiting_limit.check_move(limits, job, waits, resolved, step(moved[0]))
 
 
 def _places(job: Job, resolved: jobfile.Resolved) -> list[tuple[str, object, object]]:

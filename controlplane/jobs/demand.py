@@ -490,6 +490,11 @@ def least_nodes(request: Mapping[str, Any]) -> int:
     return int(request.get("least_nodes", request["nodes"]))
 
 
+def mount_sources(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the folders that the nodes of a stage must have."""
+    return tuple(sorted({each["source"] for each in request.get("mounts", ())}))
+
+
 def most_nodes(request: Mapping[str, Any]) -> int:
     """Return the maximum number of nodes of an elastic stage; 0 for a stage of fixed size."""
     return int(request["nodes"]) if "least_nodes" in request else 0

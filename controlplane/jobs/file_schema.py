@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, notify, spec, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, mounts, notify, spec, utilization_policy
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -205,6 +205,19 @@ def _shared() -> Schema:
         ),
         "launcher": _one_of(("per-node", "per-device"), "One process per node, or one per device"),
         "inputs": _list(source, flow.MOST, description="What it reads"),
+        "mounts": _list(
+            _keyed(
+                mounts.KEYS,
+                {
+                    "source": text(400, "A folder of the nodes, in one that the pool declares"),
+                    "path": text(400, "Where it lies in the container; where it is on the node, if left out"),
+                    "readonly": {"type": "boolean", "description": "Nothing can be written there; true if left out"},
+                },
+                ["source"],
+            ),
+            mounts.MOST,
+            description="Folders of the nodes that it sees",
+        ),
         "outputs": _list(_pattern("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"), flow.MOST, description="What it leaves"),
         "secrets": _list(
             {
@@ -269,6 +282,25 @@ def _stage() -> Schema:
         ["name"],
     )
     return {**stage, "allOf": [_NOT_BOTH]}
+
+
+def _workdir() -> Schema:
+    repository = _keyed(
+        git_ask.KEYS,
+        {
+            "url": _told(
+                {"type": "string", "pattern": "^https?://", "maxLength": 500}, "The https:// address of the repository"
+            ),
+            "rev": _pattern(git_ask.REV.pattern, "A branch, a tag or the full id of a commit; HEAD if left out"),
+            "secret": _text(128, "The secret of the project that is the password of a private repository"),
+            "username": _text(128, "The user who goes with the secret; git if left out"),
+        },
+        ["url"],
+    )
+    return {
+        "description": "A folder on your machine that is packed and sent, or a git repository that is fetched",
+        "anyOf": [{"type": ["string", "null"]}, _mapping({"git": repository}, ["git"])],
+    }
 
 
 def _array() -> Schema:
@@ -354,7 +386,7 @@ def schema(url: str = "") -> Schema:
                 "propertyNames": {"pattern": f"^{_LABEL}$"},
                 "additionalProperties": {**_SCALAR, "maxLength": 200},
             },
-            "workdir": {"description": "A folder on your machine that is packed and sent"},
+            "workdir": _workdir(),
             "bundle": _pattern(f"(?:{_SHA256})?", "The SHA-256 of a folder that was sent before, instead of workdir"),
             "hold": {"type": "boolean", "description": "Queue it on hold"},
             "reservation": _text(63, "The reservation of its project in which it runs"),

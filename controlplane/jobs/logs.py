@@ -181,11 +181,11 @@ def tail(part: Part, stream: str, lines: int) -> bytes:
             span *= 4
 
 
-def pieces(part: Part, stream: str) -> Iterator[bytes]:
-    """Yield all bytes, piece by piece."""
-    at = 0
+def pieces(part: Part, stream: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes from ``begin`` up to ``end``, piece by piece; without an end, all that there are by then."""
+    at = begin
     with Reader(part.id) as reader:
-        while content := reader.read(stream, at, min(at + PIECE_BYTES, size(part, stream))):
+        while content := reader.read(stream, at, min(at + PIECE_BYTES, size(part, stream) if end is None else end)):
             yield content
             at += len(content)
 

@@ -14,12 +14,12 @@ from django.conf import settings
 from django.contrib.postgres.fields import IntegerRangeField
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Sum
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
-from controlplane.accounts.models import Project, Sealed
+from controlplane.accounts.models import Project, Sealed, User
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
@@ -74,6 +74,7 @@ class Job(models.Model):
     spec = WrittenField()
     labels = models.JSONField(default=dict)
     bundle = models.CharField(max_length=64, blank=True)
+    source = models.ForeignKey("GitSource", null=True, db_index=False, on_delete=models.SET_NULL, related_name="jobs")
     array = models.ForeignKey(Array, null=True, db_index=False, on_delete=models.PROTECT, related_name="jobs")
     array_index = models.PositiveIntegerField(null=True)
     parameters = WrittenField(null=True)
@@ -105,6 +106,7 @@ class Job(models.Model):
                 condition=Q(ended_at__isnull=False, events_gone=0),
             ),
             models.Index(fields=["bundle"], name="job_of_bundle", condition=~Q(bundle="")),
+            models.Index(fields=["source"], name="job_of_source", condition=Q(source__isnull=False)),
             models.Index(fields=["array", "state"], name="job_of_array", condition=Q(array__isnull=False)),
             models.Index(
                 fields=["user", "name", "number"], name="job_open_namesake", condition=~Q(state__in=sorted(FINAL))
@@ -591,6 +593,12 @@ class Bundle(models.Model):
     )
 
     @staticmethod
+    def bytes_of(user: User) -> int:
+        """Return how many bytes of bundles this user has here."""
+        total: int | None = Bundle.objects.filter(user=user).aggregate(sum=Sum("size_bytes"))["sum"]
+        return total or 0
+
+    @staticmethod
     def place(sha256: str) -> str:
         """Return the name of the bundle with this digest in the storage."""
         return f"{sha256[:2]}/{sha256}"
@@ -600,3 +608,84 @@ class Bundle(models.Model):
         """Mark these bundles as needed now; return False if one of them is not stored."""
         Bundle.objects.filter(sha256__in=digests, used_at__lt=Now() - timedelta(hours=1)).update(used_at=Now())
         return Bundle.objects.filter(sha256__in=digests).count() == len(digests)
+
+
+class GitSource(models.Model):
+    """The git repository and revision from which the jobs of one submission have their code.
+
+    A worker fetches it once: then ``commit`` is the full id of the commit, ``bundle`` its files, and all attempts of
+    these jobs use them. ``fault`` is why it was not fetched at the last try, as a code; ``ended_at`` is when it was
+    fetched or given up. Until ``retry_at`` it is left alone, or a worker has it. ``secret`` names a secret of the
+    project, which is sent as the password of ``username``.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    url = models.CharField(max_length=500)
+    rev = models.CharField(max_length=200)
+    secret = models.CharField(max_length=128, blank=True)
+    username = models.CharField(max_length=128)
+    commit = models.CharField(max_length=64, blank=True)
+    bundle = models.CharField(max_length=64, blank=True)
+    fault = models.CharField(max_length=40, blank=True)
+    failures = models.PositiveSmallIntegerField(default=0)
+    created_at = models.DateTimeField(db_default=Now())
+    retry_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["created_at"], name="source_to_fetch", condition=Q(ended_at=None)),
+            models.Index(fields=["project", "commit"], name="source_of_commit", condition=~Q(commit="")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.url} at {self.rev}"
+
+
+class Operation(models.Model):
+    """An action on the jobs that match ``filter`` and have a number up to ``newest``, from the newest to the oldest.
+
+    It is done as ``user``, with the rights of the moment. ``reached`` is the job reached last: it is written in the
+    transaction of each action, so that none is done twice. ``matched`` is how many matched at the start. ``refusals``
+    has the first ones. ``worked_at`` is when a worker took it last, ``leased_until`` until when it has it. ``via`` and
+    ``credential`` are how it was asked for, for the audit log. :mod:`controlplane.bulk.service` alone writes it.
+    """
+
+    class OperationPhase(models.TextChoices):
+        WAITING = "WAITING", _("waiting")
+        RUNNING = "RUNNING", _("running")
+        DONE = "DONE", _("done")
+        FAILED = "FAILED", _("failed")
+        CANCELLED = "CANCELLED", _("cancelled")
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="operations")
+    action = models.CharField(max_length=20)
+    patch = models.JSONField(null=True)
+    filter = models.JSONField()
+    reason = models.CharField(max_length=500, blank=True)
+    language = models.CharField(max_length=20)
+    via = models.CharField(max_length=20)
+    credential = models.CharField(max_length=120, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    newest = models.BigIntegerField()
+    reached = models.BigIntegerField(null=True)
+    matched = models.PositiveIntegerField()
+    done = models.PositiveIntegerField(default=0)
+    refused = models.PositiveIntegerField(default=0)
+    refusals = models.JSONField(default=list)
+    phase = models.CharField(max_length=12, choices=OperationPhase, default=OperationPhase.WAITING)
+    fault = models.CharField(max_length=200, blank=True)
+    worked_at = models.DateTimeField(null=True)
+    leased_until = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["id"], name="operation_open", condition=Q(ended_at=None))]
+
+    def __str__(self) -> str:
+        return f"{self.action} ({self.pk})"

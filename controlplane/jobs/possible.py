@@ -20,6 +20,9 @@ from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot, Stage
 
+# The key of the job file that a reason is about, where that is not devices.
+_KEYS = {"NodesAvoided": "avoid", "DataResidency": "site", "MountMissing": "mounts"}
+
 
 def check(resolved: Sequence[Resolved]) -> None:
     """Raise InvalidSpec for stages that could never run on the existing nodes."""
@@ -48,7 +51,9 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                 judged[key] = never_fits(_as_stage(job, stage), snapshot)
             reason = judged[key]
             if reason is not None:
-                key_of = {"NodesAvoided": "avoid", "DataResidency": "site"}.get(reason.code, "devices")
+                key_of = {"NodesAvoided": "avoid", "DataResidency": "site", "MountMissing": "mounts"}.get(
+                    reason.code, "devices"
+                )
                 faults.append(
                     FieldError(f"{prefix}/stages/{index}/{key_of}", _impossible(stage, reason, nodes), reason.code)
                 )
@@ -74,6 +79,7 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
         most_nodes=demand.most_nodes(stage.request),
         avoid=tuple(stage.request.get("avoid", ())),
         site=stage.request.get("site", ""),
+        mounts=demand.mount_sources(stage.request),
     )
 
 

@@ -29,7 +29,20 @@ from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed, waiting_limit
 from controlplane.jobs import spec as jobfile
-from controlplane.jobs.models import Array, Attempt, Bundle, Claim, Dependency, Event, Job, JobSecrets, Part, Stage
+from controlplane.jobs.git_ask import GitAsk
+from controlplane.jobs.models import (
+    Array,
+    Attempt,
+    Bundle,
+    Claim,
+    Dependency,
+    Event,
+    GitSource,
+    Job,
+    JobSecrets,
+    Part,
+    Stage,
+)
 from controlplane.jobs.section import FieldError
 from scheduler.core.model import partitions
 from scheduler.core.model.lifecycle import (
@@ -52,6 +65,29 @@ _UNREAD: Final = (
     "request", "reasons", "funnel", "values", "expected", "announced", "first_promise", "lasts", "planned", "promise",
     "progress", "waited",
 )  # fmt: skip
+# What of a fetched commit is left out, and why one was not fetched, as clauses.
+_WITHOUT: Final = {"submodules": "WithoutSubmodules", "lfs": "WithoutLfs"}
+SOURCE_FAULTS: Final[Mapping[str, str]] = {
+    "invalid_url": "GitAddressRefused",
+    "https_only": "GitAddressRefused",
+    "private_address": "GitAddressRefused",
+    "unknown_host": "GitHostUnknown",
+    "no_answer": "GitNoAnswer",
+    "timed_out": "GitTimedOut",
+    "tls_failed": "GitTlsFailed",
+    "redirected": "GitRedirected",
+    "denied": "GitDenied",
+    "not_found": "GitNotFound",
+    "unknown_rev": "GitRevUnknown",
+    "old_server": "GitServerTooOld",
+    "unsafe": "GitUnsafe",
+    "too_large": "GitTooLarge",
+    "too_many_bundles": "GitTooManyBundles",
+    "secret_missing": "GitSecretMissing",
+    "key_unavailable": "GitKeyUnavailable",
+    "disk_full": "GitDiskFull",
+    "no_git": "GitNotInstalled",
+}
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
 
@@ -294,6 +330,12 @@ def _numbers(count: int, user: User, *, alone: bool) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
+def keep_submissions_out(user: User) -> None:
+    """Let the user's submissions wait until the transaction ends; jobs are locked before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_SUBMITS, user.pk])
+
+
 _LOCK_JOBS = "SELECT id FROM jobs_job WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 _LOCK_ARRAYS = "SELECT number FROM jobs_array WHERE number = ANY(%s) ORDER BY number FOR KEY SHARE"
 _WHOLE = """
@@ -330,6 +372,7 @@ class _Submission:
     at: datetime
     arrays: list[Array] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
+    sources: dict[tuple[uuid.UUID, GitAsk], GitSource] = field(default_factory=dict)
     kept: list[JobSecrets] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     needs: list[Any] = field(default_factory=list)
@@ -379,6 +422,7 @@ class _Submission:
             spec={key: value for key, value in without.spec.items() if key != "array"},
             labels=one.labels,
             bundle=one.bundle,
+            source=self._source(one),
             submitted_at=self.at,
             event_seq=1,
             events_gone=0,
@@ -410,6 +454,23 @@ class _Submission:
             ]
         return job
 
+    def _source(self, one: jobfile.Resolved) -> GitSource | None:
+        """Return the row of a git repository, which jobs of one submission that name the same share."""
+        if one.git is None:
+            return None
+        key, ask = (one.project.id, one.git), one.git
+        if key not in self.sources:
+            self.sources[key] = GitSource(
+                project=one.project,
+                user=self.user,
+                url=ask.url,
+                rev=ask.rev,
+                secret=ask.secret,
+                username=ask.username,
+                created_at=self.at,
+            )
+        return self.sources[key]
+
     def _add_own(self, job: uuid.UUID, index: int | None, one: jobfile.Resolved, without: sealed.Parted) -> None:
         """Add the rows of a job that each element of an array has by itself."""
         if without.values:
@@ -429,6 +490,7 @@ class _Submission:
     def write(self) -> None:
         """Insert all rows."""
         insert(self.arrays)
+        insert(list(self.sources.values()))
         insert(self.jobs)
         if not Bundle.use({job.bundle for job in self.jobs if job.bundle}):
             gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
@@ -499,6 +561,41 @@ def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> int:
     settle(jobs, notes, at, stages)
     _announce(jobs)
     return len(open_)
+
+
+def give_code(source: GitSource, commit: str, bundle: str, without: Sequence[str] = ()) -> bool:
+    """Give the fetched commit of a git source to its jobs, which may start now; False if the bundle has gone by now."""
+    at = timezone.now()
+    told_ = told(
+        clause("SourceFetched", commit=commit, url=source.url, rev=source.rev),
+        *(clause(_WITHOUT[part]) for part in without),
+    )
+    with transaction.atomic():
+        if not Bundle.use([bundle]):
+            return False
+        source.commit, source.bundle, source.fault, source.retry_at, source.ended_at = commit, bundle, "", None, at
+        source.save(update_fields=["commit", "bundle", "fault", "retry_at", "ended_at"])
+        jobs = list(lock(source.jobs.filter(state__in=WAITING).values_list("id", flat=True)).values())
+        Job.objects.filter(id__in=[job.id for job in jobs]).update(bundle=bundle)
+        settle(jobs, [Note(job, "source", told_, "engine") for job in jobs], at)
+        _announce(jobs)
+    return True
+
+
+def fail_without_code(source: GitSource) -> None:
+    """Fail what waits for the code of a git source that was given up."""
+    at = timezone.now()
+    why = told(clause("SourceFailed", url=source.url, rev=source.rev), clause(SOURCE_FAULTS[source.fault]))
+    with transaction.atomic():
+        jobs = lock(source.jobs.filter(state=State.PENDING).values_list("id", flat=True))
+        # What needs another stage is cancelled with it.
+        waiting = Stage.objects.filter(job__in=jobs, state=State.PENDING, needs=None).defer(*_UNREAD)
+        stages = list(waiting.order_by("job", "index"))
+        for stage in stages:
+            stage.cause, stage.ended_at, stage.detail, stage.said = Cause.LAUNCH_FAILED, at, why.text, why.said
+        move(stages, What.FAIL)
+        settle(jobs.values(), [Note(jobs[stage.job_id], "failed", why, "engine", stage.name) for stage in stages], at)
+        _announce(list(jobs.values()))
 
 
 def requeue(job: Job, actor: str, reason: str = "") -> Job:

@@ -24,10 +24,11 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet import reservations
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, masked, notify, utilization_policy
+from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, masked, mounts, notify, utilization_policy
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
+from controlplane.jobs.git_ask import GitAsk
 from controlplane.jobs.section import FieldError, Section
 from controlplane.jobs.values import (
     Unacceptable,
@@ -50,7 +51,7 @@ from scheduler.core.model import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets", "avoid", "site", "setup",
+    "inputs", "outputs", "secrets", "avoid", "site", "setup", "mounts",
     "utilization_policy",
 )  # fmt: skip
 JOB_KEYS: Final = (
@@ -61,7 +62,7 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "venv", "shm", "mounts", "profiling",
+    "venv", "shm", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -115,7 +116,7 @@ class SubmitRules:
     default_pool: str = "default"
     default_class: str = "medium"
     may_number: bool = False
-    may_use_staff_classes: Callable[[Project], bool] = lambda project: False
+    may_use_class: Callable[[PriorityClass, Project], bool] = lambda found, project: not found.staff_only
     earlier: depends_on.Finder = lambda name: None
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
@@ -155,6 +156,7 @@ class Resolved:
     priority: int
     labels: dict[str, str]
     bundle: str
+    git: GitAsk | None
     hold: bool
     stages: tuple[ResolvedStage, ...]
     array: ArrayPlan | None = None
@@ -171,6 +173,7 @@ class Resolved:
             "priority": {"class": self.priority_class, "value": self.priority},
             "labels": self.labels,
             "bundle": self.bundle or None,
+            "source": self.git.plain() if self.git else None,
             "hold": self.hold,
             "array": self.array.plain() if self.array else None,
             "depends_on": [{"job": each.on.name if each.on else None, "when": each.when} for each in self.depends_on],
@@ -199,9 +202,6 @@ def rules_for(user: User) -> SubmitRules:
     default = next((name for name, project in projects.items() if project.id == user.default_project_id), "")
     if not default:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
-    # Few files name such a class; many files in one request need one query.
-    led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
-    any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
     return SubmitRules(
@@ -209,9 +209,9 @@ def rules_for(user: User) -> SubmitRules:
         pools={pool.name: pool for pool in Pool.objects.all()},
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
-        may_number=any_priority,
+        may_number=permissions.may(user, Permit.USE_ANY_PRIORITY),
         may_use=pool_access.usable_by(user),
-        may_use_staff_classes=lambda project: any_priority or project.id in led(),
+        may_use_class=pool_access.class_usable_by(user),
         earlier=depends_on.finder(user),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
@@ -280,6 +280,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
+    git = git_ask.read(job, project, rules.secrets)
     stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
@@ -311,6 +312,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         priority=value,
         labels=labels,
         bundle=bundle,
+        git=git,
         hold=hold,
         stages=tuple(stages),
         array=array,
@@ -417,13 +419,21 @@ def _priority(job: Section, rules: SubmitRules, project: Project | None) -> tupl
         job.refuse("priority", said.format(value=shown(given), others=others), "unknown_class")
         return "", 0, True
     found = rules.classes[given]
-    if found.staff_only and project is not None and not rules.may_use_staff_classes(project):
-        open_to_all = [name for name, each in rules.classes.items() if not each.staff_only]
-        detail = _("class {name} is for leads of the project and staff; there are {others}").format(
-            name=given, others=listed(open_to_all)
-        )
-        job.refuse("priority", detail, "denied")
+    if project is not None and (refused := class_refusal(rules, found, project)):
+        job.refuse("priority", refused, "denied")
     return found.name, found.value, found.preemptible
+
+
+def class_refusal(rules: SubmitRules, found: PriorityClass, project: Project) -> str:
+    """Return why a job in a project may not use a priority class, with those that it may; empty if it may."""
+    if rules.may_use_class(found, project):
+        return ""
+    others = [name for name, each in rules.classes.items() if rules.may_use_class(each, project)]
+    if not others:
+        said = _("you may not use class {name} in project {project}, nor any other; ask an accountant")
+    else:
+        said = _("you may not use class {name} in project {project}; you may use {others}")
+    return said.format(name=found.name, project=project.name, others=listed(others))
 
 
 def _labels(job: Section) -> dict[str, str]:
@@ -557,6 +567,7 @@ def _stage(
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
+    folders = mounts.read(section, pool, ways)
     reads, leaves = flow.inputs(section), flow.outputs(section)
     held = partial(rules.secrets, project) if project is not None else tuple
     secrets, named = demand.secrets(section, ways, project.name if project else "", held)
@@ -589,6 +600,7 @@ def _stage(
         **({"named_secrets": named} if named else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
+        **({"mounts": folders} if folders else {}),
         **({"setup": setup} if setup else {}),
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),

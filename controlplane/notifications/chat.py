@@ -30,6 +30,9 @@ def message(chat: str, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message that tells a chat of a job's new state, or of another event of it, in the language of the
     installation."""
     with override(settings.LANGUAGE_CODE):
+        if "number" not in job:
+            said = _("This is a test of webhook {webhook} of project {project}.").format_map(dict(job))
+            return _BODIES[chat](f"{said}\n{settings.PUBLIC_URL}/webhooks?project={job['project']}")
         what = str(job.get("event") or job["state"]).replace("_", " ").upper()
         said = _("Job #{number} {name} of project {project}: {state}").format_map({**job, "state": what})
     cause = f" ({job['cause']})" if job.get("cause") else ""

@@ -80,9 +80,9 @@ class Notice(models.Model):
 class Webhook(Sealed):
     """An address that is told of changes of a project's jobs; the sealed content is the key of its signatures.
 
-    ``format`` is how it is told, ``states`` are those that are told. ``tried_at`` is when a worker last took deliveries
-    of it, ``retry_at`` until when nobody does again; ``failures`` counts failed tries since the last success, ``fault``
-    is the code of the last.
+    ``format`` is how it is told, ``states`` are those that are told, unless it is switched off. ``tried_at`` is when a
+    worker last took deliveries of it, ``retry_at`` until when nobody does again; ``failures`` counts failed tries since
+    the last success, ``fault`` is the code of the last.
     """
 
     class Format(models.TextChoices):
@@ -100,6 +100,7 @@ class Webhook(Sealed):
         max_length=16, choices=Format.choices, default=Format.CLOUDEVENTS, db_default=Format.CLOUDEVENTS
     )
     states = models.JSONField()
+    is_active = models.BooleanField(default=True, db_default=True)
     made_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()
     tried_at = models.DateTimeField(null=True)
@@ -120,13 +121,42 @@ class Webhook(Sealed):
 
 
 class WebhookDelivery(models.Model):
-    """A change to be told; a trigger writes it together with the change. Deleted once it was delivered."""
+    """A change to be told; a trigger writes it together with the change. Deleted once it was delivered.
+
+    ``resent_at`` is when somebody asked for it again after it had been given up.
+    """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_constraint=False)
     event = models.UUIDField()
     at = models.DateTimeField()
     data = models.JSONField()
+    resent_at = models.DateTimeField(null=True)
 
     class Meta:
         verbose_name_plural = "webhook deliveries"
         indexes = [models.Index(fields=["at"], name="webhook_delivery_at")]
+
+
+class TriedDelivery(models.Model):
+    """How telling one change went: the newest of its ``tries``, of which the last was at ``tried_at`` and took
+    ``took_s``.
+
+    ``status`` is what was answered, if anything was; ``fault`` is empty once it was accepted. Of the answer itself
+    nothing is kept, and ``data`` is only there to be sent again.
+    """
+
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="tried", db_constraint=False)
+    event = models.UUIDField()
+    at = models.DateTimeField()
+    data = models.JSONField()
+    tries = models.PositiveIntegerField()
+    tried_at = models.DateTimeField()
+    took_s = models.FloatField()
+    status = models.PositiveSmallIntegerField(null=True)
+    fault = models.CharField(max_length=40, blank=True)
+
+    class Meta:
+        verbose_name_plural = "tried deliveries"
+        ordering = ["-tried_at", "-id"]
+        indexes = [models.Index(fields=["tried_at"], name="tried_delivery_at")]
+        constraints = [models.UniqueConstraint(fields=["webhook", "event"], name="tried_delivery_once")]

@@ -1,7 +1,6 @@
-"""Requests to addresses that people name: they reach no host that only the server should reach, and never take long.
+"""Requests to addresses that people name (:mod:`controlplane.addresses`), which never take long.
 
-The name is resolved once, what it resolves to is judged, and that very address is connected to: a name that means
-another host a moment later leads nowhere. Redirections are not followed, and no proxy of the environment is used.
+Redirections are not followed, and no proxy of the environment is used.
 """
 
 from __future__ import annotations
@@ -13,71 +12,40 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+from controlplane import addresses
 
 PATIENCE_S: Final = 5.0
 # A server that sends a byte at a time is cut off all the same.
 MOST_S: Final = 10.0
-LONGEST_URL: Final = 500
 MOST_READ: Final = 4_096
-# Addresses that stand for an IPv4 address, which might be a private one; and what was private in IPv6 before fc00::/7.
-_SPECIAL: Final = tuple(
-    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10"))
-)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedAnswer:
+    """The beginning of an answer. ``is_public`` says that the address is one that everybody reaches."""
+
+    status: int
+    body: bytes
+    is_public: bool
 
 
 class NotDelivered(Exception):
-    """A request was not answered with success. ``code`` is stable."""
+    """A request was not answered with success. ``code`` is stable; ``answer`` is what came all the same."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, answer: ReceivedAnswer | None = None) -> None:
         super().__init__(code)
-        self.code = code
+        self.code, self.answer = code, answer
 
 
-def parsed_url(url: str) -> SplitResult:
-    """Return the parts of an address. Raises NotDelivered if it may not be asked, whatever it resolves to."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        host = (parts.hostname or "").encode("idna").decode()
-    except (ValueError, UnicodeError):
-        raise NotDelivered("invalid_url") from None
-    printable = all(32 < ord(letter) < 127 for letter in url)
-    schemes = {"https", "http"} if settings.WEBHOOK_NETWORKS else {"https"}
-    if len(url) > LONGEST_URL or not printable or not host or port == 0 or parts.username is not None:
-        raise NotDelivered("invalid_url")
-    if parts.scheme not in schemes:
-        raise NotDelivered("https_only")
-    with contextlib.suppress(ValueError):
-        if not _is_allowed(ipaddress.ip_address(host), parts.scheme):
-            raise NotDelivered("private_address")
-    return parts
-
-
-def _is_allowed(address: Address, scheme: str) -> bool:
-    address = getattr(address, "ipv4_mapped", None) or address
-    if any(address in network for network in settings.WEBHOOK_NETWORKS):
-        return True
-    if any(address in network for network in _SPECIAL) or address.is_multicast or address.is_reserved:
-        return False
-    return scheme == "https" and address.is_global
-
-
-def _resolved(host: str, port: int, scheme: str) -> str:
-    """Return the first address of a host that may be asked."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise NotDelivered("unknown_host") from None
-    for *_, place in found:
-        if _is_allowed(ipaddress.ip_address(str(place[0]).partition("%")[0]), scheme):
-            return str(place[0])
-    raise NotDelivered("private_address")
+def _is_own(address: str) -> bool:
+    """Whether an address that was connected to lies in one of the private networks that may be reached."""
+    place = ipaddress.ip_address(address.partition("%")[0])
+    return any((getattr(place, "ipv4_mapped", None) or place) in network for network in settings.WEBHOOK_NETWORKS)
 
 
 class _Connection(http.client.HTTPConnection):
@@ -102,14 +70,14 @@ class _Connection(http.client.HTTPConnection):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Send a POST; returns the beginning of the answer if it was 2xx. Raises NotDelivered."""
-    parts = parsed_url(url)
-    is_tls = parts.scheme == "https"
-    host, port = str(parts.hostname), parts.port or (443 if is_tls else 80)
-    connection = _Connection(
-        host, port, _resolved(host, port, parts.scheme), ssl.create_default_context() if is_tls else None
-    )
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
+    """Send a POST; returns the answer if it was 2xx. Raises NotDelivered."""
+    try:
+        parts = addresses.parsed(url, settings.WEBHOOK_NETWORKS)
+        host, port, address = addresses.resolved(parts, settings.WEBHOOK_NETWORKS)
+    except addresses.AddressRefused as error:
+        raise NotDelivered(error.code) from None
+    connection = _Connection(host, port, address, ssl.create_default_context() if parts.scheme == "https" else None)
     timer = threading.Timer(MOST_S, connection.cut)
     timer.daemon = True
     timer.start()
@@ -117,7 +85,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body=body, headers=dict(headers))
         response = connection.getresponse()
-        status, answer = response.status, response.read(MOST_READ)
+        answer = ReceivedAnswer(response.status, response.read(MOST_READ), not _is_own(address))
     except ssl.SSLError:
         raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
     except TimeoutError:
@@ -129,6 +97,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         connection.close()
     if connection.is_cut:
         raise NotDelivered("timed_out")
-    if not 200 <= status < 300:
-        raise NotDelivered(f"status_{status}")
+    if not 200 <= answer.status < 300:
+        raise NotDelivered(f"status_{answer.status}", answer)
     return answer

@@ -12,6 +12,8 @@ import hashlib
 import hmac
 import logging
 import time
+import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,13 +22,17 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 from django.core.cache import cache
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Coalesce
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
+from controlplane.accounts import audit
 from controlplane.accounts.keys import KeyUnavailable
-from controlplane.notifications import chat, outbound
+from controlplane.notifications import chat, outbound, tried_deliveries
 from controlplane.notifications.models import Webhook, WebhookDelivery
+from controlplane.notifications.tried_deliveries import DeliveryTry, webhook_named
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +45,9 @@ TURN_S: Final = 15.0
 # Longer than the task may take: a worker that died is followed by another one.
 CLAIMED_S: Final = 150
 RUNS: Final = "webhooks:sending"
+# A webhook is tested once in this time: whoever waits for the answer holds a thread of the web server.
+TEST_S: Final = 10
+TEST: Final = "switchyard.test"
 TOO_OLD: Final = timedelta(days=1)
 MOST_WAITING: Final = 1_000
 FIRST_S: Final = 10.0
@@ -53,11 +62,15 @@ DELETE FROM notifications_webhookdelivery WHERE id IN (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one webhook is to be sent now, by the ids of its deliveries."""
+    """What one webhook is to be sent now."""
 
     webhook: Webhook
     key: bytes
-    due: list[tuple[int, str, bytes]]
+    due: list[WebhookDelivery]
+
+
+class TestedBefore(Exception):
+    """A webhook was tested a moment ago."""
 
 
 def send() -> int:
@@ -72,7 +85,10 @@ def send() -> int:
 
 
 def _send() -> int:
-    WebhookDelivery.objects.filter(at__lt=timezone.now() - TOO_OLD).delete()
+    since = Coalesce("resent_at", "at")
+    WebhookDelivery.objects.alias(since=since).filter(since__lt=timezone.now() - TOO_OLD).delete()
+    WebhookDelivery.objects.filter(webhook__is_active=False).delete()
+    tried_deliveries.forget_old()
     with connection.cursor() as cursor:
         cursor.execute(_CROWDED, [MOST_WAITING])
     turns = [turn for turn in map(_claimed, _due()) if turn is not None]
@@ -80,17 +96,22 @@ def _send() -> int:
         return 0
     accepted = 0
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        for turn, (ids, fault) in zip(turns, threads.map(_deliver, turns), strict=True):
-            WebhookDelivery.objects.filter(id__in=ids).delete()
+        for turn, tried in zip(turns, threads.map(_deliver, turns), strict=True):
+            ids = [one.row.pk for one in tried if not one.fault]
+            with transaction.atomic():
+                WebhookDelivery.objects.filter(id__in=ids).delete()
+                tried_deliveries.note(turn.webhook, tried)
             accepted += len(ids)
-            _note(turn.webhook, bool(ids), fault)
+            _note(turn.webhook, bool(ids), tried[-1].fault if tried else "")
     return accepted
 
 
 def _due() -> list[Webhook]:
     """Return the webhooks with something to tell that may be tried now, those first that waited longest for a try."""
     waiting = WebhookDelivery.objects.filter(webhook=OuterRef("pk"))
-    due = Webhook.objects.filter(Exists(waiting)).filter(Q(retry_at=None) | Q(retry_at__lte=timezone.now()))
+    due = Webhook.objects.filter(Exists(waiting), is_active=True).filter(
+        Q(retry_at=None) | Q(retry_at__lte=timezone.now())
+    )
     return list(due.order_by(F("tried_at").asc(nulls_first=True))[:MOST_IN_A_RUN])
 
 
@@ -105,8 +126,7 @@ def _claimed(webhook: Webhook) -> Turn | None:
     except KeyUnavailable:
         _note(webhook, False, "key_unavailable")
         return None
-    rows = WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]
-    return Turn(webhook, key, [(row.id, str(row.event), msgspec.json.encode(_content(webhook, row))) for row in rows])
+    return Turn(webhook, key, list(WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]))
 
 
 def _content(webhook: Webhook, row: WebhookDelivery) -> dict[str, Any]:
@@ -118,30 +138,63 @@ def _envelope(row: WebhookDelivery) -> dict[str, Any]:
         "specversion": "1.0",
         "id": str(row.event),
         "source": settings.PUBLIC_URL,
-        "type": f"switchyard.job.{row.data['event']}" if "event" in row.data else TYPE,
-        "subject": f"jobs/{row.data['number']}",
+        "type": type_of(row.data),
+        "subject": f"jobs/{row.data['number']}" if "number" in row.data else f"webhooks/{row.data['webhook']}",
         "time": row.at,
         "datacontenttype": "application/json",
         "data": row.data,
     }
 
 
-def _deliver(turn: Turn) -> tuple[list[int], str]:
-    """Send in order until one fails or the turn is over; return which were accepted, and the code of the fault."""
-    accepted: list[int] = []
+def type_of(data: Mapping[str, Any]) -> str:
+    """Return the type of an event."""
+    if "number" not in data:
+        return TEST
+    return f"switchyard.job.{data['event']}" if "event" in data else TYPE
+
+
+def _deliver(turn: Turn) -> list[DeliveryTry]:
+    """Send in order until one fails or the turn is over; return how it went."""
+    tried: list[DeliveryTry] = []
     until = time.monotonic() + TURN_S
-    for row_id, event, body in turn.due:
+    for row in turn.due:
         if time.monotonic() > until:
             break
-        try:
-            kind = turn.webhook.format
-            answer = outbound.post(turn.webhook.url, body, headers(turn.key, event, body, int(time.time()), kind))
-            if kind != Webhook.Format.CLOUDEVENTS:
-                chat.check(kind, answer)
-        except outbound.NotDelivered as error:
-            return accepted, error.code
-        accepted.append(row_id)
-    return accepted, ""
+        tried.append(_tried(turn.webhook, turn.key, row))
+        if tried[-1].fault:
+            break
+    return tried
+
+
+def _tried(webhook: Webhook, key: bytes, row: WebhookDelivery) -> DeliveryTry:
+    body = msgspec.json.encode(_content(webhook, row))
+    fault, answer, began = "", None, time.monotonic()
+    try:
+        told = headers(key, str(row.event), body, int(time.time()), webhook.format)
+        answer = outbound.post(webhook.url, body, told)
+        if webhook.format != Webhook.Format.CLOUDEVENTS:
+            chat.check(webhook.format, answer.body)
+    except outbound.NotDelivered as error:
+        fault, answer = error.code, error.answer or answer
+    return DeliveryTry(row, fault, answer, time.monotonic() - began)
+
+
+def test(webhook: Webhook) -> DeliveryTry:
+    """Send one event to a webhook now, also where it is switched off, and return how it went.
+
+    One that is accepted ends the pause after failures before. Raises :class:`TestedBefore`, and ``KeyUnavailable``.
+    """
+    key = webhook.content()
+    if not cache.add(f"webhooks:test:{webhook.pk}", 1, TEST_S):
+        raise TestedBefore(_("webhook {name} was tested a moment ago; wait ten seconds").format(name=webhook.name))
+    data = {"project": webhook.project.name, "webhook": webhook.name}
+    row = WebhookDelivery(webhook=webhook, event=uuid.uuid4(), at=timezone.now(), data=data)
+    tried = _tried(webhook, key, row)
+    tried_deliveries.note(webhook, [tried])
+    if not tried.fault:
+        _note(webhook, True, "")
+    audit.record("webhook.test", webhook_named(webhook), after={"fault": tried.fault})
+    return tried
 
 
 def headers(key: bytes, event: str, body: bytes, at: int, kind: str = "cloudevents") -> dict[str, str]:

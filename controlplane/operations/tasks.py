@@ -4,6 +4,7 @@ from celery import shared_task
 
 from controlplane import changes
 from controlplane.operations import database_poll as database_poll  # starts with the worker
+from controlplane.operations import sources
 from controlplane.operations import watch as duties
 from controlplane.scheduling import shadow as beside
 
@@ -22,6 +23,14 @@ def watch() -> None:
 def housekeeping() -> None:
     """Deletes what has expired. Idempotent: each run is claimed by a row."""
     duties.housekeeping()
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.sources", acks_late=True, reject_on_worker_lost=True, soft_time_limit=200, time_limit=230
+)
+def fetch_sources() -> None:
+    """Fetches the code of jobs from git repositories. Idempotent: a worker claims a source."""
+    sources.fetch_due()
 
 
 @shared_task(  # type: ignore[untyped-decorator]

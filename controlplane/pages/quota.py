@@ -16,8 +16,8 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.natural import natural_key
 from controlplane.pages.shell import page, reader, title_of
-from controlplane.pools.models import Budget
-from controlplane.queries import budgets, limits, quotas, usage
+from controlplane.pools.models import Budget, Pool
+from controlplane.queries import budgets, limits, pools, priority_classes, quotas, usage
 
 MOST_ROWS = 300
 # Columns of the file. Amounts are devices (CPU: cores), of budgets hours, of fair share parts of 1.
@@ -87,7 +87,8 @@ def _budget(one: budgets.Budget) -> dict[str, Any]:
 @login_required
 @require_safe
 def show(request: HttpRequest) -> HttpResponse:
-    found = _rights(reader(request), request.GET.get("project", ""))
+    user = reader(request)
+    found = _rights(user, request.GET.get("project", ""))
     return page(
         request,
         "quota.html",
@@ -100,6 +101,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "most_share": max((max(share.target, share.received) for share in found.shares), default=1.0),
             "budgets": [_budget(one) for one in found.budgets[:MOST_ROWS]],
             "limits": found.limits[:MOST_ROWS],
+            "classes": priority_classes.shown(priority_classes.priority_classes(), user, found.project)[:MOST_ROWS],
+            "pools": pools.shown(Pool.objects.all(), user)[:MOST_ROWS],
         },
         place="quota",
         crumbs=[(title_of("quota"), "")],

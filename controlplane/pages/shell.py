@@ -37,6 +37,7 @@ PLACES = (
     NavigationPlace("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
     NavigationPlace("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
     NavigationPlace("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
+    NavigationPlace("calendar", gettext_lazy("Calendar"), "/calendar", "c", on_phone=False),
     NavigationPlace("hardware", gettext_lazy("Hardware"), "/hardware", "h", on_phone=False),
     NavigationPlace("usage", gettext_lazy("Usage"), "/usage", "u", on_phone=False),
     NavigationPlace("quota", gettext_lazy("Quota"), "/quota", "b", on_phone=False),

@@ -21,7 +21,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.spec import STAGE_DEFAULTS
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import overview, pools
-from controlplane.queries.priority_classes import priority_classes
+from controlplane.queries.priority_classes import usable_names
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -76,7 +76,7 @@ def form(
             "stage_kinds": KINDS,
             "projects": list(submittable(reader(request)).values_list("name", flat=True)),
             "pools": pools.usable_names(reader(request)),
-            "classes": [each.name for each in priority_classes()],
+            "classes": usable_names(reader(request)),
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
         },

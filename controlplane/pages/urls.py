@@ -17,6 +17,8 @@ from controlplane.pages import (
     address,
     array,
     audit,
+    calendar,
+    calendar_entry,
     consolidation,
     decisions,
     device,
@@ -44,6 +46,7 @@ from controlplane.pages import (
     timeline,
     usage,
     user,
+    webhooks,
 )
 
 urlpatterns = [
@@ -79,6 +82,8 @@ urlpatterns = [
     path("profiles/<slug:name>", profiles.one, name="profile"),
     path("schedules", schedules.show, name="schedules"),
     path("schedules/new", schedules.make, name="schedules-make"),
+    path("schedules/times", schedules.times, name="schedules-times"),
+    path("schedules/<int:number>/change", schedules.change, name="schedule-change"),
     path("schedules/<int:number>", schedules.one, name="schedule"),
     *(
         path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
@@ -86,9 +91,27 @@ urlpatterns = [
     ),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),
+    path("calendar", calendar.show, name="calendar"),
+    *(
+        path(f"calendar/new/{kind}", calendar_entry.new, {"kind": kind}, name=f"calendar-new-{kind}")
+        for kind in ("maintenance", "reservation")
+    ),
+    *(
+        path(f"calendar/{place}{tail}", view, {"kind": kind}, name=f"calendar-{kind}{tail}")
+        for kind, place in (("maintenance", "maintenance/<int:key>"), ("reservation", "reservations/<slug:key>"))
+        for tail, view in (("", calendar_entry.one), ("/change", calendar_entry.change), ("/end", calendar_entry.end))
+    ),
     path("secrets", secrets.show, name="secrets"),
     path("secrets/set", secrets.put, name="secrets-set"),
     path("secrets/delete", secrets.delete, name="secrets-delete"),
+    path("webhooks", webhooks.show, name="webhooks"),
+    path("webhooks/add", webhooks.add, name="webhooks-add"),
+    path("webhooks/<slug:project>/<slug:name>", webhooks.one, name="webhook"),
+    *(
+        path(f"webhooks/<slug:project>/<slug:name>/{verb}", webhooks.act, {"verb": verb}, name=f"webhook-{verb}")
+        for verb in ("change", "on", "off", "test", "delete")
+    ),
+    path("webhooks/<slug:project>/<slug:name>/deliveries/<uuid:event>/resend", webhooks.resend, name="webhook-resend"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
     # allauth finds its pages by these names. Its other pages are deliberately left out.

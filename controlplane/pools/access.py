@@ -1,6 +1,7 @@
-"""Access to pools: a restricted pool is for the projects and the members of the groups that it names.
+"""Access to pools and priority classes: those that are restricted are for the projects (and, of pools, the members of
+the groups) that they name.
 
-It stays restricted when the last of them is deleted: then nobody may use it, until an operator changes that.
+They stay restricted when the last of them is deleted: then nobody may use them, until somebody changes that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from django.db import transaction
 from controlplane import changes
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User
-from controlplane.pools.models import Pool
+from controlplane.accounts.permissions import Permit
+from controlplane.pools.models import Pool, PriorityClass
 
 
 def usable_by(user: User) -> Callable[[Pool, Project], bool]:
@@ -50,6 +52,24 @@ def usable_to(user: User) -> Callable[[Pool], bool]:
         return any(may_use(pool, project) for project in projects)
 
     return is_usable
+
+
+def class_usable_by(user: User) -> Callable[[PriorityClass, Project], bool]:
+    """Return a function that tells whether a job of this user in a project may use a priority class. Who may use any
+    priority may use every class. Reads once, for classes only that are not open to all."""
+    any_priority, is_for = permissions.may(user, Permit.USE_ANY_PRIORITY), class_is_for()
+    led = cache(lambda: set(permissions.led(user).values_list("pk", flat=True)))
+
+    def may_use(found: PriorityClass, project: Project) -> bool:
+        return any_priority or ((not found.staff_only or project.pk in led()) and is_for(found, project))
+
+    return may_use
+
+
+def class_is_for() -> Callable[[PriorityClass, Project], bool]:
+    """Return a function that tells whether a priority class is for all projects, or names this one. Reads once."""
+    named = cache(lambda: set(PriorityClass.allowed_projects.through.objects.values_list("priorityclass", "project")))
+    return lambda found, project: not found.projects_only or (found.pk, project.pk) in named()
 
 
 @transaction.atomic

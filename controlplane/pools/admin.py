@@ -38,6 +38,7 @@ class PoolForm(forms.ModelForm):
             "profile",
             "shadow_profile",
             "storage_path",
+            "mounts",
             "default_limit_s",
             "max_limit_s",
             "min_runtime_s",
@@ -207,8 +208,23 @@ class LimitAdmin(Audited):
     list_select_related = ["user", "project", "pool"]
 
 
+class PriorityClassForm(forms.ModelForm):
+    """A class that names projects is for them only; only one without can be opened to all."""
+
+    class Meta:
+        model = PriorityClass
+        fields = ["name", "value", "preemptible", "staff_only", "projects_only", "allowed_projects"]
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        given["projects_only"] = bool(given.get("projects_only") or given.get("allowed_projects"))
+        return given
+
+
 @admin.register(PriorityClass)
 class PriorityClassAdmin(Audited):
     """Named priorities."""
 
-    list_display = ["name", "value", "preemptible", "staff_only"]
+    form = PriorityClassForm
+    list_display = ["name", "value", "preemptible", "staff_only", "projects_only"]
+    filter_horizontal = ["allowed_projects"]

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import ISOLATION
 from controlplane.accounts.models import Project, User, slug
-from controlplane.pools import kinds
+from controlplane.pools import kinds, mounts
 from scheduler.core.model import retry
 from scheduler.profiles import PROFILES
 
@@ -105,6 +105,13 @@ class Pool(models.Model):
         help_text=_("Thinks beside the profile without deciding anything; shown with each decision."),
     )
     storage_path = models.CharField(max_length=400, blank=True)
+    mounts = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        validators=[mounts.valid],
+        help_text=_("Folders of the nodes of which jobs may mount what is in them: [{path, writable}]."),
+    )
     default_limit_s = models.PositiveIntegerField(default=86_400, validators=[MinValueValidator(1)])
     max_limit_s = models.PositiveIntegerField(default=30 * 86_400, validators=[MinValueValidator(1)])
     user_limit = models.PositiveIntegerField(
@@ -157,7 +164,12 @@ class Pool(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuses a usual time limit above the highest."""
+        """Refuses a usual time limit above the highest, and mounts that reach the files of all jobs."""
+        storage = self.storage_path.rstrip("/")
+        for each in self.mounts if storage else ():
+            if mounts.is_below(each["path"], storage) or mounts.is_below(storage, each["path"]):
+                said = _("%(path)s reaches into storage_path, where the files of all jobs lie") % {"path": each["path"]}
+                raise ValidationError({"mounts": said})
         if self.default_limit_s and self.max_limit_s and self.default_limit_s > self.max_limit_s:
             raise ValidationError(
                 {"default_limit_s": _("must be at most max_limit_s, which is %(most)s") % {"most": self.max_limit_s}}
@@ -170,7 +182,20 @@ class PriorityClass(models.Model):
     name = models.CharField(max_length=40, primary_key=True, validators=[slug])
     value = models.IntegerField(validators=[MinValueValidator(0), MaxValueValidator(10_000)])
     preemptible = models.BooleanField(default=True)
-    staff_only = models.BooleanField(default=False)
+    staff_only = models.BooleanField(
+        default=False, help_text=_("Only leads of a project may use it there, and who may use any priority.")
+    )
+    projects_only = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Only jobs of the projects below may use this class; where none is left, nobody's. Always so where one is "
+            "chosen. Waiting jobs keep the class that they have."
+        ),
+    )
+    allowed_projects = models.ManyToManyField(
+        Project, blank=True, related_name="+", help_text=_("Whose jobs may use this class, where it is for some only.")
+    )
 
     class Meta:
         ordering = ["-value"]

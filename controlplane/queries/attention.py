@@ -163,6 +163,7 @@ CURES: Final[Mapping[str, str]] = {
     "ImageUnavailable": _("name an image that the nodes can fetch"),
     "NoMatchingDevice": _("ask for devices that the pool has, or add a node that has them"),
     "ExceedsClusterMax": _("ask for less, or add nodes to the pool"),
+    "MountMissing": _("declare the folder on more nodes with the agent's --mount, or leave the mount out"),
     "DataResidency": _("let its data leave the site, or add nodes there"),
     "NodesAvoided": _("let it run on more nodes, or ask for fewer"),
     "ExceedsQuotaMax": _("ask for less, or have the hard limit of the project raised"),

@@ -22,7 +22,7 @@ Range = Literal["day", "week"]
 
 class _Steps(NamedTuple):
     step_s: int
-    count: int
+    steps: int
 
 
 RANGES: Final[dict[str, _Steps]] = {"day": _Steps(600, 144), "week": _Steps(3600, 168)}

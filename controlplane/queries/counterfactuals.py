@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
 from controlplane.pools import access
-from controlplane.pools.models import Pool
+from controlplane.pools.models import Pool, PriorityClass
 from controlplane.queries.counterfactual_patches import patch_of
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Counterfactual, CounterfactualChange, Findings
@@ -65,7 +66,7 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
 def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
     """Compute changes with which the waiting stages of this job would start, as far as this user may see them."""
     tried = counterfactuals.tried(job, user)
-    refused, may = _refused_pools(job), _roles(user, job)
+    refused, may = {"pool": _refused_pools(job), "priority": _refused_classes(job)}, _roles(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
     stages = [
         _stage(job, stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
@@ -80,9 +81,9 @@ def _stage(
     findings: Findings,
     names: dict[str, str],
     may: set[str],
-    refused: set[str],
+    refused: Mapping[str, set[str]],
 ) -> StageCounterfactuals:
-    # The engine does not know who may use which pool, so answers with other pools are left out.
+    # The engine does not know who may use which pool and class, so answers with others are left out.
     allowed = [one for one in findings.answers if not any(_is_in(change, refused) for change in one.changes)]
     name = own.get(stage_id, "?")
     answers = [_answer(one, names, may, patch_of(one.changes, job.spec, name)) for one in allowed]
@@ -102,14 +103,21 @@ def _answer(
     )
 
 
-def _is_in(change: CounterfactualChange, pools: set[str]) -> bool:
-    return change.kind == "pool" and change.params.get("pool") in pools
+def _is_in(change: CounterfactualChange, refused: Mapping[str, set[str]]) -> bool:
+    name = {"pool": "pool", "priority": "name"}.get(change.kind, "")
+    return change.params.get(name) in refused.get(change.kind, ())
 
 
 def _refused_pools(job: rows.Job) -> set[str]:
     """The pools that a job may not use."""
     may_use = access.usable_by(job.user)
     return {pool.name for pool in Pool.objects.all() if not may_use(pool, job.project)}
+
+
+def _refused_classes(job: rows.Job) -> set[str]:
+    """The priority classes that are for other projects than the job's."""
+    is_for = access.class_is_for()
+    return {found.name for found in PriorityClass.objects.all() if not is_for(found, job.project)}
 
 
 def _change(change: CounterfactualChange) -> OneChange:

@@ -197,6 +197,17 @@ class ArrayPlace(msgspec.Struct, frozen=True):
     index: int
 
 
+class CodeSource(msgspec.Struct, frozen=True):
+    """The git repository and revision from which a job has its code. ``commit`` is the full id of the commit that all
+    its attempts use, null until it was fetched; ``fault`` is the code of why the last try failed."""
+
+    url: str
+    rev: str
+    commit: str | None
+    secret: str | None
+    fault: str
+
+
 class JobDependency(msgspec.Struct, frozen=True):
     """An earlier job or array for whose end a job waits, by its number; of a singleton, whose ``job`` is empty, all
     earlier jobs of the same user and name. ``verdict`` is empty until it is decided, then *met* or *never*."""
@@ -227,6 +238,7 @@ class Job(msgspec.Struct, frozen=True):
     reason: WaitReason | None
     labels: dict[str, str]
     bundle: str
+    source: CodeSource | None
     array: ArrayPlace | None
     parameters: dict[str, Any]
     depends_on: list[JobDependency]
@@ -246,7 +258,7 @@ class _Related:
 
 def whole(jobs: QuerySet[rows.Job]) -> QuerySet[rows.Job]:
     """Add the joins to the query that every shown job needs."""
-    return jobs.select_related("project", "user", "pool").defer("spec")
+    return jobs.select_related("project", "user", "pool", "source").defer("spec")
 
 
 def shown(jobs: Iterable[rows.Job]) -> list[Job]:
@@ -313,11 +325,16 @@ def _job(job: rows.Job, stages: list[Stage], waits: list[JobDependency]) -> Job:
         reason=next((stage.reason for stage in stages if stage.state in WAITING and stage.reason), None),
         labels=job.labels,
         bundle=job.bundle,
+        source=_source(job.source),
         array=ArrayPlace(job.array_id, job.array_index or 0) if job.array_id is not None else None,
         parameters=job.parameters or {},
         depends_on=waits,
         stages=stages,
     )
+
+
+def _source(row: rows.GitSource | None) -> CodeSource | None:
+    return None if row is None else CodeSource(row.url, row.rev, row.commit or None, row.secret or None, row.fault)
 
 
 def _progress_of(stages: list[Stage]) -> float | None:

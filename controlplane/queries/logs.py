@@ -70,6 +70,14 @@ class TooManySearches(Exception):
     """This user searches already, or as many people as may at once on one server."""
 
 
+class BeyondEnd(Exception):
+    """A range of bytes begins after the last one of a log of ``size_bytes``."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(_("the range begins after the end of this log of {size:,} bytes").format(size=size_bytes))
+        self.size_bytes = size_bytes
+
+
 class NoSuchStage(Unseen):
     """The job has no stage of that name; the message has the nearest one."""
 
@@ -130,6 +138,34 @@ def of_job(job: rows.Job, query: LogQuery) -> tuple[bytes, int, int, bool]:
     return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
 
 
+class LogRange(msgspec.Struct, frozen=True):
+    """The bytes of a log from ``begin`` up to ``end``, of ``size_bytes`` that there are; read piece by piece."""
+
+    begin: int
+    end: int
+    size_bytes: int
+    pieces: Iterator[bytes]
+
+
+def in_range(job: rows.Job, query: StreamOf, first: int | None, last: int | None) -> LogRange:
+    """The bytes from ``first`` up to and with ``last`` of a log of any size.
+
+    Without ``last`` they go to the end; without ``first`` they are the last ``last`` ones. Raises :class:`BeyondEnd`
+    where there are none.
+    """
+    _check_stream(query)
+    part = _part(job, query)
+    if part is None:
+        raise BeyondEnd(0)
+    _must_be_here(part)
+    size = logs.size(part, query.stream)
+    begin = max(0, size - (last or 0)) if first is None else first
+    end = size if first is None or last is None else min(last + 1, size)
+    if begin >= end:
+        raise BeyondEnd(size)
+    return LogRange(begin, end, size, logs.pieces(part, query.stream, begin, end))
+
+
 def search(job: rows.Job, query: LogSearchQuery, user: User) -> LogSearch:
     """The lines of a log that contain a text, from an offset on.
 
@@ -162,10 +198,6 @@ def search(job: rows.Job, query: LogSearchQuery, user: User) -> LogSearch:
         LogMatch(one.offset, one.line_offset, one.line.decode(errors="replace"), one.is_cut) for one in found.found
     ]
     return LogSearch(matches, found.next_offset, size, found.is_end)
-
-
-def _match(one: log_search.Match) -> LogMatch:
-    return LogMatch(one.offset, one.line_offset, one.line.decode(errors="replace"), one.is_cut)
 
 
 @contextmanager

@@ -81,23 +81,27 @@ def _shown(row: Row) -> MaintenanceWindow:
 def detail(row: Row, user: User) -> MaintenanceWindowDetail:
     """This window and the stages that it affects, as far as this user may see them."""
     window = _shown(row)
-    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > window.next_starts_at]
-    numbers = {job for job, _one in affected}
-    visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
-    return MaintenanceWindowDetail(
-        window,
-        [one for job, one in affected if job in visible],
-        sum(job not in visible for job, _one in affected),
-    )
-
-
-def _running(row: Row) -> Iterable[tuple[uuid.UUID, Affected]]:
-    """The running stages on the nodes of the window, with the ids of their jobs."""
     where = Q(node=row.node) if row.node else Q(node__pools=row.pool)
+    return MaintenanceWindowDetail(window, *affected(where, window.next_starts_at, user))
+
+
+def affected(where: Q, starts_at: datetime, user: User, reservation: str = "") -> tuple[list[Affected], int]:
+    """The stages that run where the condition on parts holds, may run on after this time, and do not belong to the
+    reservation: those that this user may see, and how many there are besides."""
+    found = [one for one in _running(where, reservation) if one[1].ends_by is None or one[1].ends_by > starts_at]
+    numbers = {job for job, _one in found}
+    visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
+    return [one for job, one in found if job in visible], sum(job not in visible for job, _one in found)
+
+
+def _running(where: Q, reservation: str) -> Iterable[tuple[uuid.UUID, Affected]]:
+    """The running stages there, with the ids of their jobs."""
     parts = Part.objects.filter(where, ended_at=None, attempt__ended_at=None)
     chosen = parts.select_related("attempt__stage__job__user", "node")
     for part in chosen.order_by("attempt__stage__job__number", "attempt__stage__index", "rank"):
         attempt, stage = part.attempt, part.attempt.stage
+        if reservation and stage.request.get("reservation") == reservation:
+            continue
         limit_s = stage.request["time_limit_s"]
         began_at = attempt.started_at or attempt.created_at
         ends_by = began_at + timedelta(seconds=limit_s) if limit_s else None

@@ -53,6 +53,7 @@ class Node(msgspec.Struct, frozen=True):
     isolation: str
     too_open_for: list[str]
     container_engine: str | None
+    mounts: list[str]
     agent_version: str
     hostname: str
     os: str
@@ -99,6 +100,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             isolation=node.isolation,
             too_open_for=sorted(pool.name for pool in node.pools.all() if is_below(node.isolation, pool.isolation)),
             container_engine=node.container_engine,
+            mounts=node.mounts,
             agent_version=node.agent_version,
             hostname=node.hostname,
             os=node.os,

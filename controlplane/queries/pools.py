@@ -40,6 +40,13 @@ class ShadowSum(msgspec.Struct, frozen=True):
     earlier_s: float | None
 
 
+class PoolMount(msgspec.Struct, frozen=True):
+    """A folder of the nodes of which jobs may mount what is in it, also to write there if it is ``writable``."""
+
+    path: str
+    writable: bool
+
+
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be partitioned
     for stages that ask for a partition. For ``min_runtime_s`` seconds after its start no stage is preempted. Nodes with
@@ -56,6 +63,7 @@ class Pool(msgspec.Struct, frozen=True):
     shadow: ShadowSum | None
     promises: Promises
     shared_storage: bool
+    mounts: list[PoolMount]
     default_limit_s: int
     max_limit_s: int
     min_runtime_s: int
@@ -88,6 +96,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             shadow=ShadowSum(**found) if (found := beside.get((pool.name, pool.shadow_profile))) else None,
             promises=_promises(kept.get(pool.name, promise_rate.PromiseRate())),
             shared_storage=bool(pool.storage_path),
+            mounts=[PoolMount(each["path"], each.get("writable", False)) for each in pool.mounts],
             default_limit_s=pool.default_limit_s,
             max_limit_s=pool.max_limit_s,
             min_runtime_s=pool.min_runtime_s,

@@ -14,11 +14,13 @@ from scheduler.core.model.reasons import CATALOGUE, RANK
 # What kind of thing a reason is; every reason is of one of them.
 OF: Final = {
     "hold": {"Held"},
-    "dependency": {"DependencyNeverSatisfied", "DependencyPending", "JobDependency", "NamesakePending"},
+    "dependency": {
+        "DependencyNeverSatisfied", "DependencyPending", "JobDependency", "NamesakePending", "SourcePending",
+    },
     "time": {"BeginTime", "BackoffAfterFailure"},
     "request": {
         "InvalidSpec", "SetAside", "BundleUnavailable", "ImageUnavailable", "SecretMissing", "PoolRefused",
-        "NoMatchingDevice", "ExceedsClusterMax", "DataResidency", "NodesAvoided",
+        "NoMatchingDevice", "ExceedsClusterMax", "DataResidency", "NodesAvoided", "MountMissing",
     },
     "quota": {"Budget", "ExceedsQuotaMax", "QuotaExhausted"},
     "limit": {"ArrayLimit", "UserLimit", "UserStages", "UserDevices"},

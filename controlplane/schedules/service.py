@@ -66,8 +66,15 @@ def make(user: User, now: datetime, **given: Any) -> Schedule:
     return row
 
 
-def change(row: Schedule, now: datetime, **given: Any) -> Schedule:
-    """Change what is named of a schedule. Its fault is forgotten, and its next time is computed anew."""
+def change(user: User, row: Schedule, now: datetime, **given: Any) -> Schedule:
+    """Change what is named of a schedule. Its fault is forgotten, and its next time is computed anew.
+
+    Raises :class:`ScheduleRefused`, also where somebody else than its owner changes the job file, which is submitted
+    as the owner; and ``InvalidSpec``.
+    """
+    if "job" in given and row.user_id != user.pk:
+        said = _("the job file is submitted as {user}: only they may change it").format(user=row.user.get_username())
+        raise ScheduleRefused("permission_denied", said, "/job", 403)
     with transaction.atomic():
         locked = Schedule.objects.select_for_update().get(pk=row.pk)
         before = _told(locked)

@@ -39,10 +39,11 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
            WHERE NOT EXISTS (SELECT 1 FROM access_secret x WHERE x.project_id = j.project_id AND x.name = w->>'name'))
        END,
        {IS_REFUSED},
+       CASE WHEN j.bundle = '' THEN g.url END, g.rev,
        y.number, y.max_parallel, s.attempt_count, s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
-     LEFT JOIN jobs_array y ON y.number = j.array_id
+     LEFT JOIN jobs_array y ON y.number = j.array_id LEFT JOIN jobs_gitsource g ON g.id = j.source_id
 WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
 """
 _UNMET = """
@@ -141,7 +142,7 @@ class PendingStages:
             if self.waiting.pop(name, None) is not None:
                 self.news[name] = None
             return
-        awaits = self._awaited.get(i) or self._elements.full.get(i)
+        awaits = self._awaited.get(i) or self._elements.full.get(i) or stage.awaits
         if awaits or i in self._unmet or i in self._bound:
             unmet, blocked = self._unmet.get(i, ((), None))
             stage = replace(stage, unmet=unmet, blocked_by=blocked, pinned=self._bound.get(i, ()), awaits=awaits)
@@ -221,7 +222,7 @@ class PendingStages:
             if named in faults:
                 self._bad[i] = (named, faults[named], row[2])
             self._stages[i] = stage
-            self._elements.enter(i, stage, row[11] is not None, *row[23:25])
+            self._elements.enter(i, stage, row[11] is not None, *row[25:27])
             (self._dependent.add if row[11] is None else self._dependent.discard)(i)
 
     def _forget(self, i: uuid.UUID) -> None:
@@ -278,6 +279,7 @@ class PendingStages:
         begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, refused = row[
             13:23
         ]
+        url, rev = row[23:25]
         request, had = self._known.requests[i], self._known.had(i)
         self._asked[i] = (project, job_name, name, kind, request, user)
         return Stage(
@@ -309,6 +311,7 @@ class PendingStages:
             held_by=held_by,
             promise=msgspec.convert(parsed(promise), Promise) if promise else None,
             bundle_gone=bool(bundle_gone),
+            awaits=Reason("SourcePending", {"url": url, "rev": rev}) if url else None,
             secret_missing=secrets_gone or "",
             pool_refused=refused,
             attained_device_s=had.device_s,
@@ -317,6 +320,7 @@ class PendingStages:
             deadline_at=demand.deadline_at(request, submitted),
             avoid=tuple(request.get("avoid", ())),
             site=request.get("site", ""),
+            mounts=demand.mount_sources(request),
             reservation=request.get("reservation", ""),
             within=request.get("within", ""),
             within_required=request.get("within_required", False),

@@ -186,6 +186,7 @@ class RunningStages:
             pinned=bound,
             avoid=tuple(request.get("avoid", ())),
             site=request.get("site", ""),
+            mounts=demand.mount_sources(request),
             within=request.get("within", ""),
             within_required=request.get("within_required", False),
             gave_back_at=tuple(gave_back_at or ()),

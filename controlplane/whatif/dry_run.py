@@ -130,6 +130,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
             deadline_at=demand.deadline_at(each.request, now),
             avoid=tuple(each.request.get("avoid", ())),
             site=each.request.get("site", ""),
+            mounts=demand.mount_sources(each.request),
             within=each.request.get("within", ""),
             within_required=each.request.get("within_required", False),
             inputs=tuple(sorted({one["digest"] for one in each.request.get("inputs", ()) if "digest" in one})),

@@ -120,7 +120,10 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def pack(spec: dict[str, Any], *, quiet: bool = False) -> Bundle | None:
     """Pack the ``workdir`` of ``spec`` and remove the key from it; print what was left out."""
-    folder = spec.pop("workdir", None)
+    folder = spec.get("workdir")
+    if isinstance(folder, dict):
+        return None  # a git repository, which the control plane fetches
+    spec.pop("workdir", None)
     if not folder:
         return None
     from switchyard import bundle

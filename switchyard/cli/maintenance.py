@@ -25,6 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--node", help="plan a window for this node")
     what.add_argument("--pool", help="plan a window for all nodes of this pool")
+    what.add_argument("--change", metavar="ID", type=int, help="change the times or the reason of this window")
     what.add_argument("--cancel", metavar="ID", type=int, help="call this window off")
     recurrence.options(parser)
     parser.add_argument("--reason", default="", help="why; others will ask, and it is shown on the node")
@@ -37,12 +38,17 @@ def run(args: argparse.Namespace) -> int:
     planned = args.node or args.pool
     if planned and (args.lasts_s is None or not args.reason.strip()):
         raise UsageError("a window needs --for, how long it lasts, and --reason; others will ask")
-    if not planned and (recurrence.is_asked(args) or args.dry_run):
+    if args.change is not None and not (recurrence.is_asked(args) or args.reason.strip()):
+        raise UsageError("say what is to change: --reason, or the times with --for")
+    if not planned and args.change is None and (recurrence.is_asked(args) or args.dry_run):
         raise UsageError("say with --node or --pool what the window is for")
     with connect(args) as client:
         if args.cancel is not None:
             window = client.maintenance.cancel(args.cancel)
             output.one(args, window, lambda: [f"window {window.get('id')} is cancelled"], name=window.get("id"))
+        elif args.change is not None:
+            found = client.maintenance.change(args.change, dry_run=args.dry_run, **recurrence.changes(args))
+            output.one(args, found, lambda: _lines(found, args.dry_run), name=found["window"]["id"])
         elif planned:
             found = _plan(args, client)
             output.one(args, found, lambda: _lines(found), name=found["window"]["id"])
@@ -64,10 +70,10 @@ def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
     )
 
 
-def _lines(found: dict[str, Any]) -> Iterable[str]:
+def _lines(found: dict[str, Any], is_tried: bool = False) -> Iterable[str]:
     """Return the window, and each stage that may run into it."""
     window = found["window"]
-    planned = f"window {window['id']} is planned" if window["id"] else "nothing was planned"
+    planned = f"window {window['id']} is planned" if window["id"] and not is_tried else "nothing was planned"
     yield f"{planned}: {_of(window)} from {window['starts_at']} to {window['ends_at']}"
     if window.get("cron"):
         yield clean.line(f"  each time of {window['cron']} ({window['time_zone']}), for {window['lasts_s']} s")

@@ -1,4 +1,4 @@
-"""``yard pool``: lists pools, shows, adds and changes them, and moves nodes between them."""
+"""``yard pool``: lists pools, shows, adds and changes them, says who may use them, and moves nodes between them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard pool list                  every pool, its profile and whether you may submit to it
   yard pool change default --set max_limit_s=86400 --set profile=fair
-  yard pool add short --set max_limit_s=86400 --add-node g03
+  yard pool allow train --project vision --group night     for these only; without any for everybody
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "show", "add", "change", "delete"))
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=("list", "show", "add", "change", "allow", "delete")
+    )
     parser.add_argument("name", nargs="?", default="", help="the pool")
     parser.add_argument(
         "--set",
@@ -31,6 +33,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE",
         help="for add and change: a field of the REST interface, such as default_limit_s=3600; may be repeated",
     )
+    parser.add_argument("--project", action="append", default=[], metavar="PROJECT", help="for allow: whose jobs may")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="for allow: whose members' jobs may"
+    )
+    parser.add_argument("--nobody", action="store_true", help="for allow: no job may use it")
     parser.add_argument("--add-node", action="append", default=[], metavar="NODE", help="put a node into it too")
     parser.add_argument("--remove-node", action="append", default=[], metavar="NODE", help="take a node out of it")
     output.options(parser)
@@ -39,6 +46,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.action not in ("add", "change") and (args.set or args.add_node or args.remove_node):
         raise UsageError("--set, --add-node and --remove-node belong to yard pool add and change")
+    if args.action != "allow" and (args.project or args.group or args.nobody):
+        raise UsageError("--project, --group and --nobody belong to yard pool allow")
+    if args.action == "allow":
+        return _allow(args)
     if args.action in ("add", "change", "delete"):
         return _edit(args)
     with connect(args) as client:
@@ -71,6 +82,19 @@ def _edit(args: argparse.Namespace) -> int:
             client.nodes.join(node, args.name, leave=True)
         done = {"add": "was added", "change": "was changed", "delete": "was deleted"}[args.action]
         output.one(args, {"name": args.name}, lambda: [clean.line(f"pool {args.name} {done}")], name=args.name)
+    return exits.OK
+
+
+def _allow(args: argparse.Namespace) -> int:
+    if not args.name:
+        raise UsageError("say which pool: yard pool allow NAME")
+    if args.nobody and (args.project or args.group):
+        raise UsageError("give --nobody, or --project and --group")
+    with connect(args) as client:
+        told = client.allow_pool(args.name, projects=args.project, groups=args.group, restricted=args.nobody)
+    whom = [*(f"project {one}" for one in told["projects"]), *(f"group {one}" for one in told["groups"])]
+    said = ", ".join(whom) or ("nobody" if told["restricted"] else "everybody")
+    output.one(args, told, lambda: [clean.line(f"pool {args.name} is for {said}")], name=args.name)
     return exits.OK
 
 

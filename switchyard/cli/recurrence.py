@@ -52,3 +52,11 @@ def entry(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("what recurs needs --until, when it is over")
     recurs = {"cron": args.cron, "time_zone": args.zone or "UTC", "lasts_s": int(args.lasts_s)}
     return {"starts_at": begins, "ends_at": args.until, **recurs}
+
+
+def changes(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what is to change of an entry: all of its times if one of them is told, and the reason if it is."""
+    times = entry(args) if is_asked(args) else {}
+    if times and args.cron is None:
+        times |= {"cron": "", "lasts_s": None}
+    return times | ({"reason": args.reason} if args.reason.strip() else {})

@@ -29,6 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="", help="with devices of this kind or model, such as gpu or H100")
     parser.add_argument("--count", type=int, help="as many whole nodes as have so many of these devices")
     recurrence.options(parser)
+    parser.add_argument("--change", action="store_true", help="change its times, reason, nodes or users")
     parser.add_argument("--cancel", action="store_true", help="cancel this reservation")
     parser.add_argument("--reason", default="", help="what for; it is shown to those who wait")
     parser.add_argument("--dry-run", action="store_true", help="tell which nodes it would have, and plan nothing")
@@ -43,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
         elif args.cancel:
             gone = client.reservations.cancel(args.name)
             output.one(args, gone, lambda: [f"reservation {clean.line(args.name)} is cancelled"], name=args.name)
+        elif args.change:
+            told = recurrence.changes(args) | {key: each for key, each in _named(args).items() if each}
+            made = client.reservations.change(args.name, dry_run=args.dry_run, **told)
+            output.one(args, made, lambda: _planned(args, made), name=args.name)
         elif args.project is None:
             found = client.reservations.get(args.name)
             output.one(args, found, lambda: _lines(found), name=args.name)
@@ -50,6 +55,10 @@ def run(args: argparse.Namespace) -> int:
             made = _plan(args, client)
             output.one(args, made, lambda: _planned(args, made), name=args.name)
     return exits.OK
+
+
+def _named(args: argparse.Namespace) -> dict[str, list[str]]:
+    return {"nodes": args.node, "users": args.user}
 
 
 def _plan(args: argparse.Namespace, client: Any) -> dict[str, Any]:

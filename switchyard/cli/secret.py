@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--file is for set")
     value = _value(args) if args.action == "set" else ""
     with connect(args) as client:
-        project = args.project or client.project or _default(client)
+        project = args.project or client.project or default_project(client)
         if args.action == "list":
             output.many(args, client.secrets.list(project), COLUMNS, name=lambda row: row["name"])
         elif args.action == "set":
@@ -79,15 +79,15 @@ def _value(args: argparse.Namespace) -> str:
         raise SwitchyardError(f"{args.file} cannot be read: {error.strerror}") from None
 
 
-def _default(client: Client) -> str:
-    """Return the default project of this user's jobs."""
+def default_project(client: Client, what: str = "secrets") -> str:
+    """Return the default project of this user's jobs; ``what`` is whose it is asked for."""
     who = client.whoami()
     if name := who.get("default_project"):
         return str(name)
     names = [str(one["project"]) for one in who.get("projects") or []]
     if len(names) == 1:
         return names[0]
-    raise UsageError("say whose secrets: --project NAME" + (f" ({', '.join(names)})" if names else ""))
+    raise UsageError(f"say whose {what}: --project NAME" + (f" ({', '.join(names)})" if names else ""))
 
 
 COLUMNS = (

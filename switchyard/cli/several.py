@@ -82,6 +82,8 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
     code, done = exits.OK, 0
     chosen: dict[str, Any] = {"matching": dict(args.filter)} if args.filter else {"jobs": [int(j) for j in args.jobs]}
     found = client.jobs.bulk(action, patch=patch, reason=args.reason, dry_run=args.dry_run, **chosen)
+    if "phase" in found:
+        return _follow(client, found)
     for each in found["results"]:
         if each["outcome"] == "refused":
             _refused(each["number"], each["detail"], each["code"])
@@ -93,12 +95,34 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
         print(effect(stops))
     if queue := found.get("queue"):
         print("\n".join(moved(queue)))
-    if found["left"] or found["more"]:
+    if found["left"]:
         print(f"{done} of the jobs were reached; there are more: repeat it", file=sys.stderr)
         code = code or exits.FAILURE
+    elif found["more"]:
+        print("these are the newest 500; the same would be done to all others that match", file=sys.stderr)
     elif not found["results"]:
         print("no job matches", file=sys.stderr)
     return code
+
+
+def _follow(client: Client, operation: dict[str, Any]) -> int:
+    """Wait for an operation, and tell what came of it; return the code of its first refusal, or 0."""
+    number = operation["id"]
+    print(f"operation {number}: {operation['matched']:,} jobs match; it goes on without this command", file=sys.stderr)
+    operation = client.operations.wait(number)
+    code = exits.OK if operation["phase"] == "DONE" else exits.FAILURE
+    for each in operation["refusals"]:
+        _refused(each["number"], each["detail"], each["code"])
+        code = code or exits.of_problem(STATUS.get(each["code"], 409), each["code"])
+    print(clean.line(outcome(operation)))
+    return code
+
+
+def outcome(operation: dict[str, Any]) -> str:
+    """Return in one line how far an operation is, or what came of it."""
+    came = f"{operation['done']:,} done, {operation['refused']:,} refused"
+    told = f"operation {operation['id']} {operation['phase']}: {came}"
+    return f"{told}; {operation['fault']}" if operation["fault"] else told
 
 
 def effect(stops: dict[str, Any]) -> str:

@@ -113,6 +113,7 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, str]]:
         for one in job.get("depends_on") or []
     ]
     yield "After", ", ".join(waits)
+    yield "Code", _code(job.get("source"))
     yield "Project", f"{job.get('project', '')}, user {job.get('user', '')}, pool {job.get('pool', '')}"
     yield "Priority", f"{priority.get('class', '')} {priority.get('value', '')}".strip()
     yield "Submitted", units.clock(job.get("submitted_at"))
@@ -121,6 +122,14 @@ def _facts(job: JobRecord) -> Iterator[tuple[str, str]]:
     yield "Progress", units.percent(job.get("progress"))
     yield "Labels", ", ".join(f"{key}={value}" for key, value in labels.items())
     yield "Devices", "simulated: what it shows is not the speed of real ones" if job.get("simulated") else ""
+
+
+def _code(source: dict[str, Any] | None) -> str:
+    """Return from which commit of which repository a job has its code."""
+    if not source:
+        return ""
+    commit = source["commit"] or ("not fetched: " + source["fault"] if source["fault"] else "being fetched")
+    return clean.line(f"{source['url']} at {source['rev']}: {commit}")
 
 
 def _work(stage: dict[str, Any]) -> Iterator[str]:

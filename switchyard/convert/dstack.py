@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from switchyard.convert.skypilot import CLOUD, prelude
+from switchyard.convert.skypilot import CLOUD, git, prelude
 from switchyard.convert.source import Conversion, Source, mapped, name, quantity, size, variables
 from switchyard.problem import SpecError
 
@@ -19,9 +19,9 @@ REASONS: Final[Mapping[str, str]] = {
         CLOUD,
     ),
     "ports": "`yard exec` reaches into a job; no port is forwarded",
-    "volumes": "a stage sees the storage of its pool; see `inputs` of the job file",
+    "volumes": "folders of the nodes become `mounts`; a volume by name has no counterpart",
     "files": "send them along with `workdir`",
-    "repos": "send a folder along with `workdir`",
+    "repos": "one repository with an https:// url becomes `workdir`; send a folder along otherwise",
     "python": "name an `image`, or use the node's own",
     "nvcc": "name an `image`, or use the node's own",
     "registry_auth": "an agent has the credentials of its registries",
@@ -45,6 +45,29 @@ PRELUDE: Final = {
 EVENTS: Final = {"no-capacity": (), "interruption": ("node_fail", "node_reboot"), "error": ("exit_code", "signal")}
 
 
+def _sources(source: Source, spec: dict[str, Any]) -> None:
+    """Take one repository as the code, and folders of the nodes as mounts."""
+    repos = source.document.get("repos")
+    if isinstance(repos, list) and len(repos) == 1 and isinstance(repos[0], dict):
+        url, rev = str(repos[0].get("url", "")), repos[0].get("hash") or repos[0].get("branch") or ""
+        if url.startswith("https://"):
+            source.take("repos")
+            spec["workdir"] = git(url, str(rev))
+    volumes = source.take("volumes")
+    mounts, rest = [], []
+    for each in volumes if isinstance(volumes, list) else []:
+        if isinstance(each, str) and each.startswith("/") and ":" in each:
+            folder, _, place = each.partition(":")
+            each = {"instance_path": folder, "path": place}
+        if isinstance(each, dict) and each.get("instance_path") and each.get("path"):
+            mounts.append({"source": str(each["instance_path"]), "path": str(each["path"]), "readonly": False})
+        else:
+            rest.append(each)
+    spec["mounts"] = mounts
+    if rest:
+        source.document["volumes"] = rest
+
+
 def convert(document: object) -> Conversion:
     """Convert a task. Raises SpecError for a service or a development environment."""
     source = Source(mapped(document, "a task of dstack"))
@@ -52,6 +75,7 @@ def convert(document: object) -> Conversion:
     if kind != "task":
         raise SpecError(f"a task of dstack can be converted, not {kind or 'a document without a type'}")
     spec: dict[str, Any] = {"name": name(source.text("name")), "image": source.text("image")}
+    _sources(source, spec)
     nodes = source.whole("nodes")
     spec["nodes"] = nodes if nodes and nodes > 1 else None
     spec["env"] = variables(source, "env", source.take("env"))

@@ -17,7 +17,7 @@ VENDORS: Final[Mapping[str, tuple[str, str]]] = {
     "huawei.com": ("npu", "huawei"),
     "google.com": ("tpu", "google"),
 }
-STORAGE: Final = "a stage sees the storage of its pool; see `inputs` of the job file"
+STORAGE: Final = "a `hostPath` becomes one of `mounts`; what a claim holds must lie in a folder of the nodes"
 REASONS: Final[Mapping[str, str]] = {
     "metadata.namespace": "`project` says who it is charged to",
     "metadata.annotations": "labels of a job file are for finding it; there are no annotations",
@@ -64,6 +64,7 @@ def convert(document: object) -> Conversion:
     first = _mapped(rest[0]) if rest else {}
     if isinstance(place := _place(source.document, pod), dict) and rest:
         place["containers"] = [first, *rest[1:]]
+    spec["mounts"] = _mounts(source, pod, first)
     _container(source, first, spec)
     return source.end(spec, REASONS)
 
@@ -72,6 +73,31 @@ def _place(document: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         document = document.get(step) if isinstance(document, dict) else None
     return document
+
+
+def _mounts(source: Source, pod: tuple[str, ...], container: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the folders of the nodes that the container mounts, and leave the other volumes in the document."""
+    volumes = _listed(source.take(*pod, "volumes"))
+    folders = {
+        str(each["name"]): str(path)
+        for each in map(_mapped, volumes)
+        if each.get("name") and (path := _mapped(each.get("hostPath")).get("path"))
+    }
+    found, rest = [], []
+    for each in _listed(container.pop("volumeMounts", None)):
+        one = _mapped(each)
+        if (folder := folders.get(str(one.get("name")))) and one.get("mountPath"):
+            below = str(one.get("subPath") or "").strip("/")
+            folder = f"{folder.rstrip('/')}/{below}" if below else folder
+            found.append({"source": folder, "path": str(one["mountPath"]), "readonly": one.get("readOnly") is True})
+        else:
+            rest.append(each)
+    if rest:
+        container["volumeMounts"] = rest
+    if others := [each for each in volumes if _mapped(each).get("name") not in folders]:
+        place = _place(source.document, pod)
+        place["volumes"] = others
+    return found
 
 
 def _array(source: Source) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ REASONS: Final[Mapping[str, str]] = {
     "volumes": "a stage sees the storage of its pool; see `inputs` of the job file",
     "service": "a service of several replicas is no job; see `kind: serve`",
     "config": CLOUD,
-    "workdir": "`workdir` is a folder here; clone a repository in `run`",
+    "workdir": "a repository has an https:// url, and a ref",
 }  # fmt: skip
 PRELUDE: Final = {
     "SKYPILOT_NUM_NODES": '"$YARD_NNODES"',
@@ -40,6 +40,8 @@ def convert(document: object) -> Conversion:
     folder = source.document.get("workdir")
     if isinstance(folder, str):
         spec["workdir"] = source.text("workdir")
+    elif isinstance(folder, dict) and str(folder.get("url", "")).startswith("https://"):
+        spec["workdir"] = git(source.text("workdir", "url"), source.text("workdir", "ref"))
     nodes = source.whole("num_nodes")
     spec["nodes"] = nodes if nodes and nodes > 1 else None
     spec["env"] = variables(source, "envs", source.take("envs"))
@@ -55,6 +57,11 @@ def convert(document: object) -> Conversion:
     _resources(source, spec)
     _job(source, spec)
     return source.end(spec, REASONS)
+
+
+def git(url: str, rev: str) -> dict[str, Any]:
+    """Return the workdir for a repository at a revision."""
+    return {"git": {"url": url, **({"rev": rev} if rev else {})}}
 
 
 def prelude(known: Mapping[str, str], script: str) -> str:

@@ -66,3 +66,20 @@ def test_one_is_called_off(yard, server, said):
 def test_half_a_window_is_refused_before_anybody_is_asked(yard, server, asked):
     assert yard("maintenance", *asked)[0] == 2
     assert not server.asked
+
+
+def test_a_window_and_a_reservation_are_changed(yard, server, said):
+    window = {"id": 12, "node": "g07", "starts_at": "2027-01-01T00:00:00Z", "ends_at": "2027-01-01T02:00:00Z"}
+    server.on("PATCH", "/maintenance-windows/12", said(200, {"window": window, "affects": [], "hidden": 0}))
+    code, out, _ = yard("maintenance", "--change", "12", "--reason", "new fans")
+    assert (code, json.loads(server.asked[-1].body)) == (0, {"reason": "new fans"})
+    assert out.startswith("window 12 is planned: node g07")
+    yard("maintenance", "--change", "12", "--from", "2027-01-01T00:00:00+00:00", "--for", "2h", "--dry-run")
+    sent = json.loads(server.asked[-1].body)
+    assert (sent["cron"], sent["lasts_s"], sent["ends_at"][:16]) == ("", None, "2027-01-01T02:00")
+    assert yard("maintenance", "--change", "12")[0] == 2
+    one = {"name": "demo", "project": "vision", "users": [], "nodes": ["g07"], "reason": "x", "cron": "",
+           "next_starts_at": "2027-01-01T00:00:00Z", "next_ends_at": "2027-01-01T02:00:00Z"}  # fmt: skip
+    server.on("PATCH", "/reservations/demo", said(200, one))
+    code, out, _ = yard("reserve", "demo", "--change", "--node", "g07", "--node", "g08")
+    assert (code, json.loads(server.asked[-1].body)) == (0, {"nodes": ["g07", "g08"]})

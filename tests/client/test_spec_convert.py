@@ -188,3 +188,32 @@ def test_no_document_breaks_a_converter(system, document):
 )
 def test_what_is_written_is_read_as_the_same(values):
     assert jobfile.parse(jobfile.written({"name": "x", **values})) == {"name": "x", **values}
+
+
+def test_folders_of_nodes_become_mounts_and_one_repository_the_code() -> None:
+    pod = {
+        "volumes": [{"name": "d", "hostPath": {"path": "/data"}}, {"name": "c", "persistentVolumeClaim": {}}],
+        "containers": [
+            {
+                "image": "i",
+                "command": ["true"],
+                "volumeMounts": [
+                    {"name": "d", "mountPath": "/in", "subPath": "images", "readOnly": True},
+                    {"name": "c", "mountPath": "/out"},
+                ],
+            }
+        ],
+    }
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": pod}}}
+    found = kubernetes.convert(job)
+    assert found.spec["mounts"] == [{"source": "/data/images", "path": "/in", "readonly": True}]
+    assert {where for where, _ in found.dropped} >= {"spec.template.spec.volumes[0].name"}
+
+    task = {"type": "task", "commands": ["true"], "volumes": ["/data:/in", "named"]}
+    found = dstack.convert({**task, "repos": [{"url": "https://example.org/c.git", "branch": "main"}]})
+    assert found.spec["mounts"] == [{"source": "/data", "path": "/in", "readonly": False}]
+    assert found.spec["workdir"] == {"git": {"url": "https://example.org/c.git", "rev": "main"}}
+    assert [where for where, _ in found.dropped] == ["volumes[0]"]
+
+    found = skypilot.convert({"run": "true", "workdir": {"url": "https://example.org/c.git", "ref": "v1"}})
+    assert found.spec["workdir"] == {"git": {"url": "https://example.org/c.git", "rev": "v1"}}

@@ -828,6 +828,29 @@ def test_a_filter_acts_on_all_that_match_and_tells_each(yard, server, said):
         assert yard(*wrong)[0] == 2, wrong
 
 
+def test_more_jobs_than_one_answer_holds_are_an_operation_that_is_followed(yard, server, said, monkeypatch):
+    monkeypatch.setattr("switchyard.client.LONGEST_POLL_S", 0.01)
+    row = {
+        "id": 7, "user": "ann", "action": "hold", "filter": {"q": "sweep"}, "phase": "WAITING", "matched": 1200,
+        "done": 0, "refused": 0, "refusals": [], "fault": "", "ended_at": None,
+    }  # fmt: skip
+    refusal = {"number": 9, "code": "illegal_transition", "detail": "it runs"}
+    ended = {**row, "phase": "DONE", "done": 1199, "refused": 1, "refusals": [refusal], "ended_at": "2027-01-28T02:00Z"}
+    server.on("POST", "/jobs/bulk", said(202, row))
+    server.on("GET", "/operations/7", said(200, row), said(200, ended))
+    code, out, err = yard("hold", "--filter", "q=sweep")
+    assert (code, out) == (5, "operation 7 DONE: 1,199 done, 1 refused\n")
+    assert "1,200 jobs match" in err
+    assert "job 9: it runs (illegal_transition)" in err
+    server.on("GET", "/operations", said(200, {"results": [ended], "next": None}))
+    assert yard("operation")[1].splitlines()[1].split("\t")[:5] == ["7", "hold", "q=sweep", "DONE", "1200"]
+    server.on("POST", "/operations/7/cancel", said(200, {**row, "phase": "CANCELLED", "done": 3}))
+    assert yard("operation", "cancel", "7")[:2] == (0, "operation 7 CANCELLED: 3 done, 0 refused\n")
+    server.on("GET", "/operations/7", said(200, {**ended, "phase": "FAILED", "fault": "user ann is deactivated"}))
+    assert yard("operation", "wait", "7")[0] == 1
+    assert yard("operation", "show")[0] == 2
+
+
 def test_a_quota_is_set_where_it_is_and_added_where_it_is_not(yard, server, said):
     row = {
         "number": 3, "project": "vision", "kind": "gpu", "model": "H100", "normalised": False, "cohort": "",

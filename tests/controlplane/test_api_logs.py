@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,50 @@ def test_a_log_is_read_piece_by_piece_without_gap(town: Town) -> None:
         read += answer.content
         offset = int(answer["X-Log-Next-Offset"])
     assert (read, offset) == (whole, len(whole))
+
+
+@pytest.mark.parametrize(
+    ("asked", "begin", "end"),
+    [("bytes=0-0", 0, 1), ("bytes=3-6", 3, 7), ("bytes=5-", 5, 12), ("bytes=-4", 8, 12), ("bytes=-999", 0, 12),
+     ("bytes=11-99999", 11, 12)],
+)  # fmt: skip
+def test_a_range_of_a_log_is_sent_as_asked(town: Town, asked: str, begin: int, end: int) -> None:
+    job = town.running(town.machine())
+    write_log(job, ("out", b"one\n"), ("err", b"two\n"), ("out", b"end\n"))
+    whole = town.owner.get(f"/jobs/{job.number}/logs")
+    assert whole["Accept-Ranges"] == "bytes"
+    answer = town.owner.get(f"/jobs/{job.number}/logs", Range=asked)
+    content = b"".join(answer)
+    assert (answer.status_code, content) == (206, whole.content[begin:end])
+    assert answer["Content-Range"] == f"bytes {begin}-{end - 1}/12"
+    assert answer["Content-Length"] == str(len(content))
+    assert "sandbox" in answer["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("asked", ["bytes=12-", "bytes=-0", "bytes=999999999999999999-"])
+def test_a_range_after_the_end_is_refused_with_the_size(town: Town, asked: str) -> None:
+    job = town.running(town.machine())
+    write_log(job, ("out", b"one\ntwo\nend\n"))
+    answer = town.owner.get(f"/jobs/{job.number}/logs", Range=asked)
+    assert (answer.status_code, answer["Content-Range"]) == (416, "bytes */12")
+    assert answer.json()["code"] == "range_not_satisfiable"
+
+
+@pytest.mark.parametrize(
+    "asked", ["bytes=", "bytes=-", "bytes=5-2", "bytes=0-1,3-4", "lines=0-1", "bytes=0x1-2", "bytes=٣-٤"]
+)
+def test_what_is_no_single_range_counts_as_none(town: Town, asked: str) -> None:
+    job = town.running(town.machine())
+    write_log(job, ("out", b"one\n"))
+    answer = town.owner.get(f"/jobs/{job.number}/logs", Range=asked)
+    assert (answer.status_code, answer.content) == (200, b"one\n")
+
+
+def test_a_range_and_an_offset_contradict_each_other(town: Town) -> None:
+    job = town.running(town.machine())
+    write_log(job, ("out", b"one\n"))
+    assert town.owner.get(f"/jobs/{job.number}/logs?offset=1", Range="bytes=0-").status_code == 400
+    assert town.stranger.get(f"/jobs/{job.number}/logs", Range="bytes=0-").status_code == 404
 
 
 def test_both_streams_come_in_the_order_of_their_arrival(town: Town) -> None:

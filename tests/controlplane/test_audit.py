@@ -24,9 +24,14 @@ from agents.protocol import Conditions, SetAside
 from controlplane.accounts import audit, device_codes, roles, service
 from controlplane.accounts.admin import Audited
 from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
+from controlplane.bulk import service as operations
+from controlplane.bulk.action import Action
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
+from controlplane.job_templates.admin import JobTemplateAdmin
+from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
+from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
@@ -140,6 +145,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def limit() -> int:
         return Limit.objects.latest("id").pk
 
+    def tried_event() -> Any:
+        return TriedDelivery.objects.latest("id").event
+
     def token() -> HttpResponse:
         return owner.post("/tokens", {"name": "ci", "days": 1})
 
@@ -162,6 +170,18 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 content_type="application/json",
             ),
             "webhook.set",
+        ),
+        ("PATCH", "projects/{name}/webhooks/{webhook}"): (
+            lambda: town.lead.patch("/projects/default/webhooks/chat", {"states": ["FAILED"]}),
+            "webhook.set",
+        ),
+        ("POST", "projects/{name}/webhooks/{webhook}/test"): (
+            lambda: town.lead.post("/projects/default/webhooks/chat/test"),
+            "webhook.test",
+        ),
+        ("POST", "projects/{name}/webhooks/{webhook}/deliveries/{event}/resend"): (
+            lambda: town.lead.post(f"/projects/default/webhooks/chat/deliveries/{tried_event()}/resend"),
+            "webhook.resend",
         ),
         ("DELETE", "projects/{name}/webhooks/{webhook}"): (
             lambda: town.lead.client.delete("/api/v1/projects/default/webhooks/chat"),
@@ -255,6 +275,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: staff.post("/maintenance-windows", {"node": "n1", "starts_at": starts, "ends_at": ends, **WHY}),
             "maintenance.plan",
         ),
+        ("PATCH", "maintenance-windows/{number}"): (
+            lambda: staff.patch(f"/maintenance-windows/{window()}", {"reason": "new fans"}),
+            "maintenance.change",
+        ),
         ("POST", "maintenance-windows/{number}/cancel"): (
             lambda: staff.post(f"/maintenance-windows/{window()}/cancel"),
             "maintenance.cancel",
@@ -265,6 +289,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
                 {"name": "demo", "project": "default", "nodes": ["n1"], "starts_at": ends, "ends_at": more, **WHY},
             ),
             "reservation.plan",
+        ),
+        ("PATCH", "reservations/{name}"): (
+            lambda: staff.patch("/reservations/demo", {"reason": "another one"}),
+            "reservation.change",
         ),
         ("POST", "reservations/{name}/cancel"): (
             lambda: staff.post("/reservations/demo/cancel"),
@@ -279,6 +307,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "profile.revise",
         ),
         ("POST", "profiles/{name}/versions/{number}/preview"): (preview, "simulation.begin"),
+        ("PATCH", "profiles/{name}"): (lambda: change("/profiles/mine", {"description": "d"}), "profile.change"),
         ("POST", "profiles/{name}/activate"): (
             lambda: staff.post("/profiles/mine/activate", {"version": 1, "unseen": True}),
             "profile.activate",
@@ -341,6 +370,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "simulations/{number}/cancel"): (
             lambda: owner.post(f"/simulations/{last().object_id}/cancel"),
             "simulation.cancel",
+        ),
+        ("POST", "operations/{number}/cancel"): (
+            lambda: owner.post(f"/operations/{operations.begin(owner.user, Action('hold'), {'q': 'x'}).pk}/cancel"),
+            "operation.cancel",
         ),
         ("POST", "survivors/{name}/stop"): (stop, "survivor.stop"),
         ("POST", "survivors/{name}/forget"): (forget, "survivor.forget"),
@@ -579,6 +612,15 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             made = add("price.add", **form)
             row = Price.objects.get()
             return [made, change(row, "price.change", **{**form, "per_device_hour": "3"}), delete(row, "price.delete")]
+        case "JobTemplate":
+            form = {"name": "ours", "project": town.project.pk, "title": "Ours", "parameters": "[]"}
+            made = add("template.set", **form, job='{"run": "true"}')
+            row = JobTemplate.objects.get()
+            return [
+                made,
+                change(row, "template.set", **form, job='{"run": "date"}'),
+                delete(row, "template.delete"),
+            ]
         case "Job":
             return [do(Job.objects.get(), "cancel", "job.cancel")]
     return []
@@ -598,7 +640,9 @@ def changes_something(model_admin: Any) -> bool:
     return any(each(request) for each in may) or bool(set(model_admin.actions or ()))
 
 
-EDITED = [model for model, one in admin.site._registry.items() if isinstance(one, Audited) or one.actions]
+EDITED = [
+    model for model, one in admin.site._registry.items() if isinstance(one, Audited | JobTemplateAdmin) or one.actions
+]
 
 
 def test_every_form_of_the_administration_is_audited(db: None) -> None:

@@ -10,8 +10,10 @@ import pytest
 from django.db import connections
 from django.db.models import Sum
 
+from controlplane.accounts.models import Member, Project
+from controlplane.fleet.models import Node
 from controlplane.jobs.models import Claim, Stage
-from controlplane.pools.models import Limit, Quota
+from controlplane.pools.models import Limit, Pool, Quota
 from controlplane.scheduling.store import clock
 from scheduler.core.planning.cycle import run
 from tests.controlplane.people import Person, Town
@@ -72,6 +74,64 @@ def test_more_than_may_wait_is_refused_with_the_numbers(town: Town) -> None:
     assert town.mate.post("/jobs", {"run": "x", "array": {"indexes": "0-2"}}).status_code == 201
     Limit.objects.create(project=town.project, user=town.owner.user, waiting=4)
     assert town.owner.post("/jobs", {"run": "x", "array": {"indexes": "0-2"}}).status_code == 201, "their own counts"
+
+
+def test_a_job_that_is_moved_is_judged_where_it_comes_to(town: Town) -> None:
+    town.machine()
+    other, aside = Project.objects.get(name="other"), Pool.objects.create(name="aside")
+    Node.objects.get().pools.add(aside)
+    Member.objects.create(project=other, user=town.owner.user, role="member")
+    of_pool, everywhere = Limit.objects.create(pool=aside, waiting=1), Limit.objects.create(waiting=3)
+    of_project = Limit.objects.create(project=other, waiting=0)
+    town.job(hold=True, pool="aside")
+    job, third = town.job(hold=True), town.job(hold=True)
+    said = "limit {} allows you {} waiting stages: {} wait, and 1 more are submitted"
+    for patch, detail in (
+        ({"pool": "aside"}, said.format(of_pool.pk, 1, 1)),
+        ({"project": "other"}, said.format(of_project.pk, 0, 0)),
+        ({"project": "other", "pool": "aside"}, said.format(of_pool.pk, 1, 1)),
+    ):
+        refused = town.owner.patch(f"/jobs/{job.number}", patch)
+        assert refused.status_code == 422, patch
+        error = refused.json()["errors"][0]
+        assert (error["pointer"], error["detail"], error["code"]) == (
+            f"/{next(iter(patch))}", detail, "too_many_waiting"
+        )  # fmt: skip
+    assert Stage.objects.filter(job__pool=aside).count() == 1, "nothing of it was written"
+    # A limit that counts the job already, as that of everywhere does, sees no more of it; a lower one moves nobody out.
+    Limit.objects.filter(pk__in=[of_pool.pk, of_project.pk]).update(waiting=2)
+    Limit.objects.filter(pk=everywhere.pk).update(waiting=1)
+    assert town.owner.patch(f"/jobs/{job.number}", {"pool": "aside"}).status_code == 200
+    assert town.owner.patch(f"/jobs/{third.number}", {"pool": "aside"}).status_code == 422
+    assert town.owner.patch(f"/jobs/{third.number}", {"name": "stays"}).status_code == 200
+    # A lead moves the jobs of others by the limits of these.
+    assert town.lead.patch(f"/jobs/{third.number}", {"pool": "aside"}).status_code == 422
+
+
+@pytest.mark.django_db(transaction=True)
+def test_moves_at_once_leave_no_more_than_may_wait(town: Town) -> None:
+    town.machine()
+    aside = Pool.objects.create(name="aside")
+    Node.objects.get().pools.add(aside)
+    Limit.objects.create(pool=aside, waiting=3)
+    numbers = [town.job(hold=True).number for _each in range(8)]
+
+    def move(number: int) -> int:
+        try:
+            return Person(town.owner.user).patch(f"/jobs/{number}", {"pool": "aside"}).status_code
+        finally:
+            connections.close_all()
+
+    def submit(_number: int) -> int:
+        try:
+            return Person(town.owner.user).post("/jobs", {"run": "x", "hold": True, "pool": "aside"}).status_code
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = [*pool.map(lambda n: move(n) if n % 2 else submit(n), numbers)]
+    assert set(codes) <= {200, 201, 422}
+    assert Stage.objects.filter(job__pool=aside).count() == 3 == sum(code < 400 for code in codes)
 
 
 @pytest.mark.django_db(transaction=True)

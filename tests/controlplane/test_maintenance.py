@@ -148,3 +148,31 @@ def test_what_needs_attention_names_the_next_windows(town: Town) -> None:
         ("MaintenanceAhead", "note", "new fans", "/nodes/n1"),
     ]
     assert signs[0]["title"].startswith("Pool default is out of service until ")
+
+
+def test_one_is_changed_also_after_it_has_begun_and_tried_before(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, time_limit="2h")
+    made = town.staff.post(PATH, window()).json()["window"]["id"]
+    later = (timezone.now() + timedelta(hours=5)).isoformat()
+    asked = {"starts_at": later, "ends_at": (timezone.now() + timedelta(hours=6)).isoformat()}
+    tried = town.staff.patch(f"{PATH}/{made}?dry_run=true", asked).json()
+    assert (tried["affects"], tried["window"]["id"]) == ([], made)
+    (still,) = town.viewer.read(f"{PATH}/{made}")["affects"]
+    assert still["job"] == job.number
+    changed = town.staff.patch(f"{PATH}/{made}", {"node": "", "pool": "default", "reason": " fans "}).json()
+    assert (changed["window"]["node"], changed["window"]["pool"], changed["window"]["reason"]) == (
+        None,
+        "default",
+        "fans",
+    )
+    for wrong, field in (
+        ({"node": "n1"}, "node"), ({"ends_at": "2020-01-01T00:00:00Z"}, "ends_at"), ({"reason": " "}, "reason"),
+        ({"cron": "0 3 * * 1"}, "lasts_s"), ({"pool": "none"}, "pool"),
+    ):  # fmt: skip
+        answer = town.staff.patch(f"{PATH}/{made}", wrong)
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"/{field}"), wrong
+    for person in (town.owner, town.lead, town.viewer):
+        assert person.patch(f"{PATH}/{made}", {"reason": "x"}).status_code == 403
+    town.staff.post(f"{PATH}/{made}/cancel")
+    assert town.staff.patch(f"{PATH}/{made}", {"reason": "x"}).status_code == 409

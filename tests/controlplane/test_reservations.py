@@ -84,3 +84,26 @@ def test_the_calendar_has_each_time_of_a_range(town: Town) -> None:
     assert town.viewer.read("/calendar?pool=none")["results"] == []
     for wrong in ("since=2026-01-01T00:00:00Z&until=2027-06-01T00:00:00Z", "until=2020-01-01T00:00:00Z", "days=3"):
         assert town.viewer.get(f"/calendar?{wrong}").status_code == 400
+
+
+def test_one_is_changed_where_nothing_else_keeps_its_nodes(town: Town) -> None:
+    town.machine()
+    town.machine("n2")
+    town.staff.post(PATH, wish())
+    hour = timezone.now() + timedelta(hours=2)
+    asked = {"ends_at": (hour + timedelta(hours=4)).isoformat(), "nodes": ["n1", "n2"], "users": ["owner"]}
+    tried = town.staff.patch(f"{PATH}/demo?dry_run=true", asked).json()
+    assert tried["nodes"] == ["n1", "n2"]
+    assert town.staff.read(f"{PATH}/demo")["nodes"] == ["n1"], "nothing is stored"
+    assert town.staff.patch(f"{PATH}/demo", asked).json()["users"] == ["owner"]
+    later = {"starts_at": hour + timedelta(hours=5), "ends_at": hour + timedelta(hours=6)}
+    town.staff.post(PATH, wish(name="next", nodes=["n2"], **{name: at.isoformat() for name, at in later.items()}))
+    for wrong, field in (
+        ({"ends_at": (hour + timedelta(hours=6)).isoformat()}, "nodes"), ({"nodes": []}, "nodes"),
+        ({"nodes": ["n9"]}, "nodes"), ({"users": ["nobody"]}, "users"), ({"reason": ""}, "reason"),
+    ):  # fmt: skip
+        answer = town.staff.patch(f"{PATH}/demo", wrong)
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"/{field}"), wrong
+    assert town.owner.patch(f"{PATH}/demo", {"reason": "mine"}).status_code == 403
+    town.staff.post(f"{PATH}/demo/cancel")
+    assert town.staff.patch(f"{PATH}/demo", {"reason": "x"}).status_code == 409

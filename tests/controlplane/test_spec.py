@@ -17,7 +17,9 @@ GIB = 2**30
 
 
 def rules(**changes: Any) -> SubmitRules:
-    pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait")
+    pool = SimpleNamespace(
+        name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait", mounts=[{"path": "/srv"}]
+    )
     classes = {
         "high": SimpleNamespace(name="high", value=750, preemptible=True, staff_only=True),
         "medium": SimpleNamespace(name="medium", value=500, preemptible=True, staff_only=False),
@@ -291,7 +293,7 @@ def test_a_fault_of_the_job_that_stages_inherit_is_told_once_and_where_it_stands
 
 
 def test_leads_may_use_restricted_classes_and_staff_any_number() -> None:
-    assert accepted({"run": "x", "priority": "high"}, may_use_staff_classes=lambda project: True).priority == 750
+    assert accepted({"run": "x", "priority": "high"}, may_use_class=lambda found, project: True).priority == 750
     job = accepted({"run": "x", "priority": 901}, may_number=True)
     assert (job.priority_class, job.priority) == ("custom", 901)
 

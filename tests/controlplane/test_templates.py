@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from django.http import HttpResponse
+from django.test import Client
+from django.utils.translation import override
 
 from controlplane.accounts.models import AuditEntry
 from controlplane.job_templates import parameters
+from controlplane.job_templates import service as job_templates
 from controlplane.job_templates.models import JobTemplate
 from controlplane.job_templates.shipped import shipped
 from controlplane.jobs.models import Job
@@ -121,3 +124,40 @@ def test_the_form_leads_to_the_page_of_a_new_job(town: Town) -> None:
     assert right.status_code == 200
     assert "train --lr 0.1" in right.content.decode()
     assert not Job.objects.exists()
+
+
+def test_staff_change_templates_in_the_administration_with_the_same_checks(town: Town) -> None:
+    assert town.user is not None
+    town.machine()
+    town.user.is_superuser = town.user.is_staff = True
+    town.user.save()
+    browser = Client()
+    browser.force_login(town.user)
+    place = "/admin/job_templates/jobtemplate/"
+    asked = {"name": "ours", "project": town.project.pk, "title": "Ours", "description": "", "parameters": "[]"}
+    wrong = browser.post(f"{place}add/", asked | {"job": '{"rum": "true"}'})
+    assert (wrong.status_code, "/job/rum" in wrong.content.decode()) == (200, True)
+    assert not JobTemplate.objects.exists()
+    saved = browser.post(f"{place}add/", asked | {"job": '{"run": "true"}'})
+    assert saved.status_code == 302, saved.content
+    row = JobTemplate.objects.get()
+    assert (row.job, row.made_by) == ({"run": "true"}, town.user.get_username())
+    changed = browser.post(f"{place}{row.pk}/change/", asked | {"title": "Mine", "job": '{"run": "date"}'})
+    assert changed.status_code == 302
+    row.refresh_from_db()
+    assert (row.title, row.job["run"]) == ("Mine", "date")
+    assert browser.get(place).status_code == 200
+    assert browser.post(f"{place}{row.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not JobTemplate.objects.exists()
+    actions = set(AuditEntry.objects.values_list("action", flat=True))
+    assert {"template.set", "template.delete"} <= actions
+
+
+def test_those_that_are_shipped_speak_chinese(town: Town) -> None:
+    assert town.owner.user is not None
+    with override("zh-hans"):
+        found = [one for one in job_templates.visible(town.owner.user) if one.changed_at is None]
+    assert len(found) == 7
+    for one in found:
+        assert any("\u4e00" <= letter <= "\u9fff" for letter in one.description), one.name
+        assert all(any(letter >= "\u4e00" for letter in each["title"]) for each in one.parameters), one.name

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 from django.http import HttpResponse
 from django.utils import timezone
@@ -23,8 +24,8 @@ from django.utils import timezone
 from agents.storage import certificate
 from controlplane.accounts.models import AuditEntry, Project
 from controlplane.jobs.models import Job
-from controlplane.notifications import chat, outbound, webhook_delivery
-from controlplane.notifications.models import Webhook, WebhookDelivery
+from controlplane.notifications import chat, outbound, tried_deliveries, webhook_delivery
+from controlplane.notifications.models import TriedDelivery, Webhook, WebhookDelivery
 from controlplane.notifications.outbound import NotDelivered, post
 from tests.controlplane.people import Person, Town
 from tests.record.yard import stage
@@ -362,3 +363,117 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(settings: Any, tmp_pat
 
     with odd(shake) as port:
         assert code_of(lambda: post(f"https://127.0.0.1:{port}/", b"{}", {})) == "tls_failed"
+
+
+# -- tests, what was tried, and once more
+
+
+def deliveries(person: Person) -> list[dict[str, Any]]:
+    return list(person.read("/projects/default/webhooks/chat/deliveries")["results"])
+
+
+def test_a_test_is_sent_at_once_and_shows_what_a_public_address_answers(
+    town: Town, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.clear()
+    put(town.lead, listener.url, active=False)
+    listener.status, listener.says = 200, b"<b>taken</b>\x1b[31m" + b"x" * 3_000
+    told = town.lead.post("/projects/default/webhooks/chat/test").json()
+    assert (told["status"], told["fault"], told["answer"]) == (200, "", ""), "nobody reads a private network by it"
+    (_path, headers, body) = listener.heard[0]
+    sent = json.loads(body)
+    assert (sent["type"], sent["subject"]) == ("switchyard.test", "webhooks/chat")
+    assert sent["data"] == {"project": "default", "webhook": "chat"}
+    assert (headers["webhook-id"], told["event"]) == (sent["id"], sent["id"])
+    assert headers["webhook-signature"].startswith("v1,")
+    again = town.lead.post("/projects/default/webhooks/chat/test")
+    assert (again.status_code, len(listener.heard)) == (429, 1)
+    cache.clear()
+    monkeypatch.setattr(outbound, "_is_own", lambda _address: False)
+    told = town.lead.post("/projects/default/webhooks/chat/test").json()
+    assert told["answer"].startswith("<b>taken</b>[31mxxx"), "no control characters"
+    assert len(told["answer"]) <= 1_000
+    assert [(one["type"], one["state"], one["status"], one["job"]) for one in deliveries(town.lead)] == [
+        ("switchyard.test", "delivered", 200, None)
+    ] * 2
+    for person, status in ((town.owner, 403), (town.viewer, 403), (town.stranger, 404)):
+        for act in ("test", f"deliveries/{told['event']}/resend"):
+            assert person.post(f"/projects/default/webhooks/chat/{act}").status_code == status
+        assert person.get("/projects/default/webhooks/chat/deliveries").status_code == status
+    assert town.lead.post("/projects/default/webhooks/none/test").status_code == 404
+
+
+def test_a_chat_gets_its_test_as_a_text(town: Town, listener: Listener) -> None:
+    cache.clear()
+    put(town.lead, listener.url, format="wecom")
+    listener.status, listener.says = 200, b'{"errcode": 93000}'
+    assert town.lead.post("/projects/default/webhooks/chat/test").json()["fault"] == "refused_93000"
+    said = json.loads(listener.heard[0][2])["text"]["content"]
+    assert said.startswith("This is a test of webhook chat of project default.")
+
+
+def test_tries_are_counted_and_a_failed_delivery_is_sent_again(town: Town, listener: Listener) -> None:
+    put(town.lead, listener.url)
+    told_of(town, 2)
+    listener.status = 503
+    for _ in range(2):
+        webhook_delivery.send()
+        Webhook.objects.update(retry_at=None)
+    listener.status = 200
+    WebhookDelivery.objects.order_by("-id")[:1].get().delete()
+    webhook_delivery.send()
+    listener.status = 503
+    told_of(town)
+    webhook_delivery.send()
+    failed, accepted = deliveries(town.lead)
+    assert (accepted["tries"], accepted["state"], accepted["status"], accepted["fault"]) == (3, "delivered", 200, "")
+    assert (failed["tries"], failed["state"], failed["status"]) == (1, "waiting", 503)
+    assert failed["next_try_at"] is not None
+    assert {"data", "body"} & failed.keys() == set(), "what was sent is not shown"
+    again = f"/projects/default/webhooks/chat/deliveries/{accepted['event']}/resend"
+    assert town.lead.post(again).status_code == 409
+    # A day later it is given up.
+    WebhookDelivery.objects.update(at=timezone.now() - timedelta(days=2))
+    webhook_delivery.send()
+    (failed, _accepted) = deliveries(town.lead)
+    assert (failed["state"], failed["next_try_at"]) == ("failed", None)
+    listener.status = 200
+    again = f"/projects/default/webhooks/chat/deliveries/{failed['event']}/resend"
+    town.lead.client.patch("/api/v1/projects/default/webhooks/chat", '{"active": false}', "application/json")
+    assert town.lead.post(again).status_code == 409, "it is switched off"
+    town.lead.client.patch("/api/v1/projects/default/webhooks/chat", '{"active": true}', "application/json")
+    assert town.lead.post(again).status_code == 202
+    assert town.lead.post(again).status_code == 202, "twice is once"
+    assert webhook_delivery.send() == 1
+    assert listener.heard[-1][1]["webhook-id"] == failed["event"]
+    assert deliveries(town.lead)[0]["state"] == "delivered"
+    unknown = "/projects/default/webhooks/chat/deliveries/00000000-0000-4000-8000-000000000000/resend"
+    assert town.lead.post(unknown).status_code == 404
+
+
+def test_one_that_is_off_is_told_nothing_also_not_later(town: Town, listener: Listener) -> None:
+    put(town.lead, listener.url)
+    told_of(town)
+    changed = town.lead.client.patch(
+        "/api/v1/projects/default/webhooks/chat", '{"active": false}', content_type="application/json"
+    )
+    assert (changed.json()["active"], changed.json()["waiting"], changed.json()["states"][0]) == (False, 0, "CANCELLED")
+    told_of(town)
+    assert webhook_delivery.send() == 0
+    put(town.lead, listener.url, states=["CANCELLED"])
+    assert not Webhook.objects.get().is_active, "setting it anew does not switch it on"
+    put(town.lead, listener.url, states=["CANCELLED"], active=True)
+    assert webhook_delivery.send() == 0
+    told_of(town)
+    assert (webhook_delivery.send(), len(listener.heard)) == (1, 1)
+
+
+def test_what_was_tried_is_bounded(town: Town, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried_deliveries, "MOST_KEPT", 3)
+    put(town.lead, listener.url)
+    told_of(town, 5)
+    assert webhook_delivery.send() == 5
+    assert len(deliveries(town.lead)) == 3
+    TriedDelivery.objects.update(tried_at=timezone.now() - timedelta(days=8))
+    webhook_delivery.send()
+    assert deliveries(town.lead) == []

@@ -134,6 +134,7 @@ CASES = (
     Case("JobDependency", lambda: world(stage(1, awaits=Reason("JobDependency", {"jobs": "#7 (afterok)"})))),
     Case("NamesakePending", lambda: world(stage(1, awaits=Reason("NamesakePending", {"user": "bob", "name": "n"})))),
     Case("ArrayLimit", lambda: world(stage(1, awaits=Reason("ArrayLimit", {"array": 42, "limit": 2})))),
+    Case("SourcePending", lambda: world(stage(1, awaits=Reason("SourcePending", {"url": "https://x/c", "rev": "v1"})))),
     Case("BeginTime", lambda: world(stage(1, begin_at=NOW + 600)), "begin"),
     Case("BackoffAfterFailure", lambda: world(stage(1, retry_at=NOW + 20, attempts=1, max_attempts=3))),
     Case(
@@ -150,6 +151,7 @@ CASES = (
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
     Case("DataResidency", away, "site"),
     Case("NodesAvoided", lambda: world(stage(1, avoid=("a",))), "avoid"),
+    Case("MountMissing", lambda: world(stage(1, mounts=("/data",))), "mounts"),
     Case("ExceedsQuotaMax", lambda: world(stage(1, gpus=4), quotas=(Quota("lab", "gpu", 1000, 1000),)), "quota"),
     Case("QuotaExhausted", lambda: world(stage(1), quotas=(Quota("lab", "gpu", 1000),), **GOING), "quota"),
     Case("Budget", lambda: world(stage(1), budgets=(Budget(7, "lab", "", 10.0, 10.5, NOW + 600),)), "budget"),
@@ -281,6 +283,8 @@ def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
             fields = {"pool_refused": False}
         case "site":
             fields = {"site": ""}
+        case "mounts":
+            fields = {"mounts": ()}
         case "avoid":
             fields = {"avoid": ()}
         case "domain":

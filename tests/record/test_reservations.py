@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Member, Project, User
 from controlplane.fleet import calendar, maintenance, reservations
+from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import MaintenanceWindow, Reservation
-from controlplane.fleet.reservations import ReservationRefused
 from controlplane.fleet.service import NodeRefused
 from controlplane.jobs import change, service
 from controlplane.jobs.models import Job
@@ -83,14 +83,14 @@ def test_only_who_holds_it_may_name_it_and_a_job_is_not_moved_away_with_it(yard:
 def test_what_overlaps_is_refused_and_a_count_takes_whole_nodes_that_nothing_keeps(yard: Yard) -> None:
     a, b, c = (yard.agent(name, cpu(name), gpu(name, 0), gpu(name, 1)) for name in "abc")
     plan(yard, a.node, begins=1, ends=3)
-    with pytest.raises(ReservationRefused, match="node a is kept for reservation demo from "):
+    with pytest.raises(EntryRefused, match="node a is kept for reservation demo from "):
         plan(yard, b.node, a.node, name="late", begins=2, ends=4)
     plan(yard, a.node, name="after", begins=3, ends=4)
     now = timezone.now()
     maintenance.plan(node=b.node, starts_at=now + HOUR, ends_at=now + 2 * HOUR, reason="fans", actor="eve")
     wish: dict[str, Any] = {"pool": yard.pool, "device": "gpu", "begins": 1, "ends": 2}
     assert [node.name for node in plan(yard, name="two", count=1, **wish).nodes.all()] == ["c"]
-    with pytest.raises(ReservationRefused, match="has 0 gpu on nodes that nothing else keeps at that time; 1 are"):
+    with pytest.raises(EntryRefused, match="has 0 gpu on nodes that nothing else keeps at that time; 1 are"):
         plan(yard, name="more", count=1, **wish)
     assert c.node.reservations.count() == 1
 

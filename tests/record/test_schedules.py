@@ -151,9 +151,9 @@ def test_a_job_file_with_faults_is_refused_when_the_schedule_is_made(yard: Yard)
 
 def test_a_paused_schedule_does_nothing_until_it_goes_on(yard: Yard) -> None:
     yard.agent("a")
-    row = service.change(made(yard), NOW, is_paused=True)
+    row = service.change(yard.user, made(yard), NOW, is_paused=True)
     assert service.submit_due(NOW + timedelta(hours=5)) == 0
-    row = service.change(row, NOW + timedelta(hours=5), is_paused=False)
+    row = service.change(yard.user, row, NOW + timedelta(hours=5), is_paused=False)
     assert row.next_at == NOW + timedelta(hours=6)
     done = service.run_now(row, NOW + timedelta(hours=5, minutes=1))
     assert (done.outcome, Job.objects.get().number) == ("submitted", done.number)

@@ -16,6 +16,7 @@ from agents.ends import ENDS
 from agents.notes import NOTES
 from controlplane.clause_templates import FAULTS, RECORD
 from controlplane.clauses import TEMPLATES
+from controlplane.job_templates.shipped import shipped
 from scheduler.core.model.clauses import TEMPLATES as ENGINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +100,8 @@ def sentences() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
+    for one in shipped().values():
+        found |= {one["title"], one["description"], *(each["title"] for each in one["parameters"])}
     for path in (ROOT / "frontend" / "templates").rglob("*.*"):
         # Django writes each call of a template as one line of Python.
         for call in re.findall(r"(?:gettext|\b_)\((.*)", templatize(path.read_text())):

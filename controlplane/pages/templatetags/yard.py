@@ -120,6 +120,12 @@ def between(start: Any, end: Any) -> SafeString | str:
     return span((last - first).total_seconds()) if last else when(first, "running")
 
 
+@register.simple_tag
+def seconds(value: float) -> str:
+    """A short span, in milliseconds below a second."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
 @register.filter
 def change(one: Mapping[str, Any]) -> str:
     """The text of a counterfactual's change."""

@@ -50,6 +50,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "kind": ("on {count} {kind} instead of {was}", "user"),
     "domain": ("without one {domain} for all its nodes", "user"),
     "avoid": ("with the nodes that it avoids", "user"),
+    "mounts": ("without its mounts", "user"),
     "pool": ("in pool {pool}", "user"),
     "site": ("with its data allowed to leave {site}", "admin"),
     "quota": ("with a quota of {quota} {kind} for project {project} instead of {was}", "lead"),
@@ -230,6 +231,7 @@ def _candidates(
         ("limit", _limits(world, stage)),
         ("no-image", _plain(world, stage)),
         ("avoid", _avoided(world, stage)),
+        ("mounts", _unmounted(world, stage)),
         ("domain", _domain(world, stage)),
         ("model", _models(world, stage)),
         ("devices", _devices(world, stage)),
@@ -434,6 +436,11 @@ def _plain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
 def _avoided(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
     if stage.avoid:
         yield {}, _with(world, replace(stage, avoid=(), promise=None))
+
+
+def _unmounted(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
+    if stage.mounts:
+        yield {}, _with(world, replace(stage, mounts=(), promise=None))
 
 
 def _domain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:

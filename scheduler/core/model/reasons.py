@@ -27,6 +27,7 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry("JobDependency", "waits for {jobs}", "nobody"),
     ReasonEntry("NamesakePending", "an earlier job of {user} called {name} has not ended", "nobody"),
     ReasonEntry("ArrayLimit", "array {array} runs at most {limit} of its elements at a time", "nobody"),
+    ReasonEntry("SourcePending", "its code is being fetched from {url} at {rev}", "nobody"),
     ReasonEntry("BeginTime", "not before {time}", "nobody"),
     ReasonEntry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
     ReasonEntry("InvalidSpec", "cannot run as written: {detail}", "user"),
@@ -39,6 +40,11 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry("PoolRefused", "project {project} may not use pool {pool} any more", "admin"),
     ReasonEntry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
     ReasonEntry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
+    ReasonEntry(
+        "MountMissing",
+        "mounts {folders}; of the nodes that would do {nodes} have that, and it needs {needed}",
+        "user or admin",
+    ),
     ReasonEntry("DataResidency", "its data may not leave {site}", "user or admin"),
     ReasonEntry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
     ReasonEntry(

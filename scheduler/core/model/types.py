@@ -82,7 +82,8 @@ class Node:
     ``rack``, ``switch``, ``nvlink-domain``, ``site``. A node that is not ``awake`` sleeps to save power, and one
     without a container engine does not ``runs_images``. ``fetch_gbps`` is the recent bandwidth of fetched inputs, in
     Gbit/s; ``None`` before any. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
-    for cores or are stalled on disks or memory; in steps of an eighth.
+    for cores or are stalled on disks or memory; in steps of an eighth. ``mounts`` are the folders of which stages may
+    mount what is in them.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Node:
     runs_images: bool = True
     fetch_gbps: float | None = None
     load: float = 0.0
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +198,8 @@ class Stage:
     known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project
     may not use its pool any more. ``awaits`` is a reason that the engine is only told: its job depends on others, or
     its array has a limit. ``inputs`` are the digests of its inputs, ``input_bytes`` their sizes as far as known;
-    ``site`` is where its data must stay. ``within`` is the kind of domain (``rack``, ``nvlink-domain``) that all
-    its ranks should share, and must share if ``within_required``.
+    ``site`` is where its data must stay. ``mounts`` are folders that its nodes must have for it. ``within`` is the kind
+    of domain (``rack``, ``nvlink-domain``) that all its ranks should share, and must share if ``within_required``.
 
     ``attained_device_s`` is the service of its earlier attempts (devices times seconds), ``received_s`` how long it ran
     on each model. ``truth_s`` is its true remaining work on a device of speed 1, which only a simulated world knows,
@@ -238,6 +240,7 @@ class Stage:
     promise: Promise | None = None
     inputs: tuple[str, ...] = ()
     site: str = ""
+    mounts: tuple[str, ...] = ()
     within: str = ""
     within_required: bool = False
     bundle_gone: bool = False
@@ -319,6 +322,7 @@ class Running:
     pinned: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     site: str = ""
+    mounts: tuple[str, ...] = ()
     within: str = ""
     within_required: bool = False
     keeps: int = 0

@@ -240,7 +240,7 @@ class Fleet:
     def _code(self, node: Node, sorts: list[int]) -> tuple[int, int]:
         """The class of a node with devices of these sorts, and its kit."""
         kit = self._kits.setdefault((node.runs_images, *sorts), len(self._kits))
-        key = (node.state, node.pools, tuple(sorted(node.labels.items())), kit)
+        key = (node.state, node.pools, tuple(sorted(node.labels.items())), node.mounts, kit)
         return self._codes.setdefault(key, len(self._codes)), kit
 
     def _sort(self, device: Device) -> int:

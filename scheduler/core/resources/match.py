@@ -51,6 +51,11 @@ def is_avoided(node: Node, avoid: Collection[str]) -> bool:
     return named or any(f"{label}={value}" in avoid for label, value in node.labels.items())
 
 
+def has_mounts(node: Node, mounts: Collection[str]) -> bool:
+    """Whether the node has all of these folders for stages: each lies in one that its operator declared."""
+    return all(any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in node.mounts) for path in mounts)
+
+
 def matches(ask: Ask, device: Device) -> bool:
     """Whether the device is of the right sort and large enough, whatever its health and use."""
     is_divided = device.made is not None or not device.whole

@@ -246,12 +246,13 @@ class RequestClass:
 
     @property
     def is_narrow(self) -> bool:
-        return bool(self.sample.pinned or self.sample.avoid)
+        return bool(self.sample.pinned or self.sample.avoid or self.sample.mounts)
 
     @property
     def asked(self) -> Stage | None:
-        """A stage of this request class if it may not go everywhere: it avoids nodes or may not leave a site."""
-        return self.sample if self.sample.avoid or self.sample.site else None
+        """A stage of this request class if it may not go everywhere: it avoids nodes, may not leave a site, or mounts
+        folders."""
+        return self.sample if self.sample.avoid or self.sample.site or self.sample.mounts else None
 
     def may_meet(self, kit: int) -> bool:
         """Whether nodes with such devices could run one of the alternatives, as far as is known."""
@@ -472,6 +473,11 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
     ``able`` nodes match now; ``count`` returns how many would match for a stage with other restrictions.
     """
+    if stage.mounts and count(replace(stage, avoid=(), site="")) < stage.nodes <= count(
+        replace(stage, avoid=(), site="", mounts=())
+    ):
+        numbers = {"folders": ", ".join(stage.mounts), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
+        return Reason("MountMissing", numbers)
     if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
         numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
         return Reason("NodesAvoided", numbers)
@@ -481,13 +487,17 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
 
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    """Return the nodes to which a stage is pinned, if it is, without those that it avoids."""
+    """Return the nodes to which a stage is pinned, if it is, without those that it avoids or that lack its mounts."""
     if stage.pinned:
         pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
         rows = rows[np.isin(rows, pinned)]
-    if not stage.avoid:
+    if not stage.avoid and not stage.mounts:
         return rows
-    kept = [row for row in rows.tolist() if not match.is_avoided(fleet.nodes[row], stage.avoid)]
+    kept = [
+        row
+        for row in rows.tolist()
+        if not match.is_avoided(fleet.nodes[row], stage.avoid) and match.has_mounts(fleet.nodes[row], stage.mounts)
+    ]
     return np.array(kept, dtype=np.int64)
 
 

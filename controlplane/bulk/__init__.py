@@ -1,0 +1,1 @@
+"""The same action on many jobs: at once, or as an operation in the background."""

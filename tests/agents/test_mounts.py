@@ -1,0 +1,98 @@
+"""Which folders a node lets stages mount: below its operator's, by a way that no user can change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.isolation.beneath import OWN, FileRights
+from agents.isolation.mounts import MountRefused, MountRoots
+from agents.main import parser
+from agents.protocol import Mount
+from agents.runtimes import engines
+from agents.runtimes.engines import Box, Engine
+
+STAGE = FileRights(65534, 65534)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose way belongs to root, as /data does."""
+    folder = Path("/var/tmp") / f"yard-mounts-{os.getpid()}"
+    (folder / "images").mkdir(parents=True)
+    yield folder
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def code(roots: MountRoots, source: object, rights: FileRights = OWN) -> str:
+    with pytest.raises(MountRefused) as told:
+        roots.real(Mount(str(source), "/in"), rights)
+    return told.value.said[0][0]
+
+
+def test_a_folder_below_the_operators_is_mounted_and_nothing_else(data: Path) -> None:
+    roots = MountRoots([str(data)], str(data / "own"))
+    (data / "own").mkdir()
+    assert roots.real(Mount(f"{data}/images", "/in"), OWN) == Mount(f"{data}/images", "/in")
+    assert code(roots, f"{data}/../../etc") == "MountNotAllowed"
+    assert code(roots, f"{data}x") == "MountNotAllowed"
+    assert code(roots, "/etc") == "MountNotAllowed"
+    assert code(roots, data / "missing") == "MountMissing"
+    assert code(roots, data / "own") == "MountLeadsOut"
+    assert code(MountRoots(), data) == "MountNotAllowed"
+    (data / "out").symlink_to("/etc")
+    (data / "in").symlink_to("images")
+    assert code(roots, data / "out") == "MountLeadsOut"
+    assert roots.real(Mount(f"{data}/in", "/in"), OWN).source == f"{data}/images"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_what_a_stage_could_put_in_its_place_is_not_mounted(data: Path) -> None:
+    roots = MountRoots([str(data)])
+    (data / "theirs" / "sub").mkdir(parents=True)
+    os.chown(data / "theirs", STAGE.uid or 0, STAGE.gid or 0)
+    assert roots.real(Mount(f"{data}/theirs", "/in"), STAGE).source == f"{data}/theirs"
+    assert code(roots, data / "theirs" / "sub", STAGE) == "MountExchangeable"
+    (data / "theirs" / "link").symlink_to("/etc")
+    assert code(roots, data / "theirs" / "link", STAGE) == "MountExchangeable"
+
+
+@pytest.mark.parametrize("name", [engines.PODMAN, engines.DOCKER])
+def test_engines_are_told_of_mounts(name: str) -> None:
+    mounts = [Mount("/data/a", "/in"), Mount("/data/b", "/out", readonly=False)]
+    box = Box(name="b", image="i", argv=["true"], env_file="/e", cwd="/w", mounts=mounts)
+    words = engines.lines(Engine(name, f"/usr/bin/{name}"), box).create
+    assert "--mount=type=bind,source=/data/a,target=/in,readonly" in words
+    assert "--mount=type=bind,source=/data/b,target=/out" in words
+    assert not engines.unusable(box)
+    assert engines.unusable(Box(name="b", image="i", argv=[], env_file="/e", cwd="/w", mounts=[Mount("/a,b", "/c")]))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mount namespaces")
+def test_a_readonly_folder_cannot_be_written_in_a_view(data: Path) -> None:
+    os.chmod(data / "images", 0o777)
+    program = f"""
+import os
+from agents.isolation.view import enter
+enter({{"readonly": [{str(data / "images")!r}]}})
+try:
+    open({str(data / "images" / "x")!r}, "w")
+except OSError as error:
+    print(os.strerror(error.errno))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or "not permitted" in done.stderr:
+        pytest.skip(f"no mount namespaces here: {done.stderr.splitlines()[-1]}")
+    assert done.stdout.strip() == "Read-only file system", done.stderr
+
+
+@pytest.mark.parametrize("folder", ["/", "/etc/x", "data", "/data/../etc"])
+def test_no_folder_of_the_system_is_declared(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--url", "http://127.0.0.1", "--mount", folder])
+    assert "is no folder that stages may mount" in capsys.readouterr().err
