@@ -51,12 +51,8 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                 judged[key] = never_fits(_as_stage(job, stage), snapshot)
             reason = judged[key]
             if reason is not None:
-                key_of = {"NodesAvoided": "avoid", "DataResidency": "site", "MountMissing": "mounts"}.get(
-                    reason.code, "devices"
-                )
-                faults.append(
-                    FieldError(f"{prefix}/stages/{index}/{key_of}", _impossible(stage, reason, nodes), reason.code)
-                )
+                at = f"{prefix}/stages/{index}/{_KEYS.get(reason.code, 'devices')}"
+                faults.append(FieldError(at, _impossible(stage, reason, nodes), reason.code))
     return faults
 
 

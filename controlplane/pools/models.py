@@ -166,7 +166,12 @@ class Pool(models.Model):
     def clean(self) -> None:
         """Refuses a usual time limit above the highest, and mounts that reach the files of all jobs."""
         storage = self.storage_path.rstrip("/")
-        for each in self.mounts if storage else ():
+        declared = self.mounts if storage else []
+        try:
+            mounts.valid(declared)
+        except ValidationError:
+            declared = []  # the field says what is wrong
+        for each in declared:
             if mounts.is_below(each["path"], storage) or mounts.is_below(storage, each["path"]):
                 said = _("%(path)s reaches into storage_path, where the files of all jobs lie") % {"path": each["path"]}
                 raise ValidationError({"mounts": said})

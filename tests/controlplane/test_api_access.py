@@ -37,7 +37,7 @@ READS = [
     "devices/GPU-n1-0/claims", "hardware", "pools", "pools/default", "profiles", "profiles/hybrid",
     "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "budgets",
     "limits",
-    "priority-classes", "overview", "overview/gangs", "overview/history", "overview/loads",
+    "priority-classes", "overview", "operations", "overview/gangs", "overview/history", "overview/loads",
     "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "reservations", "calendar", "fuse", "health", "audit",
     "retention/preview", "projects/default/secrets",
@@ -71,7 +71,8 @@ OTHERS = {"jobs/watch", "reservations/{id}", "reservations/{id}/cancel",
           "jobs/{number}/logs/search", "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
           "profiles/{id}/versions", "profiles/{id}/versions/{id}/preview", "profiles/{id}/activate",
-          "profiles/{id}/delete", "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip
+          "profiles/{id}/delete", "profiles/{id}/settings", "operations/{id}", "operations/{id}/cancel",
+          "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip
 
 
 def routes() -> set[str]:

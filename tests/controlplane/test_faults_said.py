@@ -101,6 +101,7 @@ def all_faults() -> Iterator[str]:
     yield from faults({"run": "x"}, default_project="")
     yield from faults({"run": "x", "priority": "hihg"}, may_number=True, pools={})
     yield from faults({"run": "x"}, may_use=lambda pool, project: False)
+    yield from faults({"run": "x"}, may_use_class=lambda found, project: False)
     two = {name: SimpleNamespace(name=name, default_limit_s=60, max_limit_s=60) for name in ("default", "night")}
     yield from faults({"run": "x"}, pools=two, may_use=lambda pool, project: pool.name == "night")
     named: list[Any] = [{"name": "A", "env": "SET"}, {"name": "A", "env": "B"}, {"name": "C", "env": "B"}]

@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from agents.storage import certificate
 from controlplane.accounts.models import AuditEntry, Project
+from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.notifications import chat, outbound, tried_deliveries, webhook_delivery
 from controlplane.notifications.models import TriedDelivery, Webhook, WebhookDelivery
@@ -204,6 +205,8 @@ def test_only_the_states_that_were_chosen_and_the_own_project_are_told(town: Tow
 
 def told_of(town: Town, count: int = 1) -> None:
     """So many deliveries that wait, as the trigger writes them."""
+    if not Node.objects.exists():
+        town.machine()
     for _ in range(count):
         job = town.job()
         Job.objects.filter(id=job.id).update(state="CANCELLED", ended_at=timezone.now())
