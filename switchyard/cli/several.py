@@ -93,6 +93,8 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
             print(f"job {each['number']} {output.paint(each['state'])}" + (" (dry run)" if args.dry_run else ""))
     if (stops := found.get("stops")) and stops["stages"]:
         print(effect(stops))
+    if queue := found.get("queue"):
+        print("\n".join(moved(queue)))
     if found["left"]:
         print(f"{done} of the jobs were reached; there are more: repeat it", file=sys.stderr)
         code = code or exits.FAILURE
@@ -127,6 +129,25 @@ def effect(stops: dict[str, Any]) -> str:
     """Return in one line what stops: jobs, their owners, and what is lost."""
     whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
     return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"
+
+
+def moved(queue: dict[str, Any]) -> list[str]:
+    """Return in lines how the starts of waiting jobs move: how many of other jobs, and each that may be seen."""
+    if queue["fault"]:
+        return [f"what it does to the queue could not be tried: {clean.line(queue['fault'])}"]
+    hidden = f" ({queue['hidden']} of them you may not see)" if queue["hidden"] else ""
+    lines = [f"moves {queue['back']} other jobs back and {queue['forward']} forward{hidden}"]
+    if queue["stops"]:
+        whose = ", ".join(f"#{number}" for number in queue["stopped"])
+        lines.append(f"stops {queue['stops']} running stages to make room" + (f", of {whose}" if whose else ""))
+    for each in queue["moves"]:
+        was, then = (units.clock(each[key]) if each[key] else "not foreseen" for key in ("was_at", "then_at"))
+        by = each["later_s"]
+        span = "" if by is None else f" ({units.span(abs(by))} {'later' if by > 0 else 'earlier'})"
+        lines.append(
+            f"  #{each['number']} {clean.line(each['name'])}/{clean.line(each['stage'])}: {was} -> {then}{span}"
+        )
+    return lines
 
 
 def _refused(job: object, detail: str, code: str, hint: str = "") -> None:
