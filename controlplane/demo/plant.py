@@ -9,7 +9,7 @@ from django.db import connection
 from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
-from controlplane.demo import booked, entitled, planned, today, week
+from controlplane.demo import booked, entitled, planned, today, tuned, week
 from controlplane.demo.cluster import DemoCluster
 
 NODES = ("g01", "g02", "g03", "g04", "a01", "a02", "n01", "n02", "c01")
@@ -40,6 +40,7 @@ def plant(
     planned.write(cluster)
     entitled.write(cluster, days)
     booked.write(cluster)
+    tuned.write(cluster)
     account = service_accounts.create(
         cluster.admin, Project.objects.get(name="vision"), "ci", Member.Role.MEMBER, "tests of the main branch"
     )

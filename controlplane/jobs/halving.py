@@ -22,7 +22,7 @@ from controlplane.clauses import Told, clause, told
 from controlplane.jobs import curves, service
 from controlplane.jobs.models import Array, RungResult
 from controlplane.jobs.service import Note
-from scheduler.core.model.halving import Goal, Halving, RungVerdict
+from scheduler.core.model.halving import Goal, Halving
 from scheduler.core.model.lifecycle import FINAL, State
 
 # Results that are judged in one transaction.
@@ -109,9 +109,9 @@ def _settle(due: Sequence[tuple[int, uuid.UUID, int]]) -> int:
             is_over = State(job.state) in FINAL
             row.verdict = RungResult.Verdict.GOES_ON if verdict.goes_on or is_over else RungResult.Verdict.STOPPED
             if not verdict.goes_on and not is_over:
-                stops[job.id] = _why(halving, row, verdict)
+                stops[job.id] = why(halving, row)
             elif not is_over:
-                facts.append(Note(job, "rung", _why(halving, row, verdict), "engine", row.stage.name))
+                facts.append(Note(job, "rung", why(halving, row), "engine", row.stage.name))
     judged = [row for some in groups.values() for row in some]
     RungResult.objects.bulk_update(judged, ["verdict", "among", "cutoff"])
     service.settle({fact.job.id: fact.job for fact in facts}.values(), facts, timezone.now())
@@ -127,14 +127,14 @@ def _earlier(array: int, stage_index: int, rung: int) -> list[float | None]:
         return [value for (value,) in cursor.fetchall()]
 
 
-def _why(halving: Halving, row: RungResult, verdict: RungVerdict) -> Told:
-    """Say what was reported at a rung and what was needed there."""
+def why(halving: Halving, row: RungResult) -> Told:
+    """Say what was reported at a rung, and what was needed there when it was judged."""
     said: dict[str, Any] = {"rung": row.rung, "step": row.step, "metric": halving.metric, "value": _text(row.value)}
-    if verdict.among < halving.reduction_factor:
-        return told(clause("RungFew", **said, among=verdict.among, factor=halving.reduction_factor))
-    code = "RungPassed" if verdict.goes_on else "RungMissed"
-    needed = "–" if verdict.cutoff is None else _text(verdict.cutoff)
-    return told(clause(code, **said, among=verdict.among, factor=halving.reduction_factor, cutoff=needed))
+    said |= {"among": row.among, "factor": halving.reduction_factor}
+    if (row.among or 0) < halving.reduction_factor:
+        return told(clause("RungFew", **said))
+    code = "RungMissed" if row.verdict == RungResult.Verdict.STOPPED else "RungPassed"
+    return told(clause(code, **said, cutoff="–" if row.cutoff is None else _text(row.cutoff)))
 
 
 def _text(value: float | None) -> str:
