@@ -81,6 +81,8 @@ def _after(cause: lifecycle.Cause) -> str:
         return "queued again; it costs none of the stage's retries"
     if cause is lifecycle.Cause.CANCELLED:
         return "CANCELLED"
+    if cause is lifecycle.Cause.EARLY_STOPPED:
+        return "CANCELLED: the rule of its sweep stopped it, which is no failure of the array"
     if cause in retry.HOPELESS:
         return "the end: another attempt could not end otherwise"
     extra = "; also with `on_node_lost: requeue`" if cause in retry.NODE_LOST else ""

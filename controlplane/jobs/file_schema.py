@@ -10,8 +10,20 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, mounts, notify, spec, utilization_policy
+from controlplane.jobs import (
+    array_file,
+    curves,
+    demand,
+    depends_on,
+    flow,
+    git_ask,
+    mounts,
+    notify,
+    spec,
+    utilization_policy,
+)
 from scheduler.core.model import retry
+from scheduler.core.model.halving import MOST_STEPS, Goal
 
 Schema = dict[str, Any]
 
@@ -331,6 +343,24 @@ def _array() -> Schema:
             "max_parallel": _whole(1, array_file.MOST_ELEMENTS, "How many elements run at once"),
             "sample": _whole(1, array_file.MOST_ELEMENTS, "So many points instead of all combinations"),
             "seed": {"type": "integer", "description": "Another seed draws other points"},
+            "halving": _told(
+                _keyed(
+                    array_file.HALVING_KEYS,
+                    {
+                        "metric": _text(curves.LONGEST_NAME, "The name of a number that every element reports"),
+                        "goal": _one_of(Goal, "Whether the smallest or the largest value is best"),
+                        "min_steps": _whole(1, MOST_STEPS, "The reported step at which elements are first compared"),
+                        "reduction_factor": _whole(
+                            2,
+                            array_file.LARGEST_FACTOR,
+                            "The best of so many go on, and the next rung is so many times later",
+                        ),
+                        "rungs": _whole(1, array_file.MOST_RUNGS, "How often elements are compared"),
+                    },
+                    ["metric", "min_steps"],
+                ),
+                "Successive halving: elements of a sweep that are not among the best at a rung are stopped early",
+            ),
         },
     )
     either = [_given("indexes"), _given("parameters")]

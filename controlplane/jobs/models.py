@@ -36,7 +36,8 @@ class Array(models.Model):
 
     Its number is one of the numbers of jobs. ``asked`` is ``array`` of the job file, which the files of its elements
     leave out, and ``count`` the number of elements that were submitted. At most ``max_parallel`` elements run at once.
-    It has no state of its own: those of its elements are counted.
+    ``halving`` is the rule by which they are stopped early (see ``jobs.halving``). It has no state of its own: those of
+    its elements are counted.
     """
 
     number = models.BigIntegerField(primary_key=True, editable=False)
@@ -46,6 +47,7 @@ class Array(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="arrays")
     count = models.PositiveIntegerField()
     max_parallel = models.PositiveIntegerField(null=True)
+    halving = models.JSONField(null=True)
     asked = WrittenField()
     submitted_at = models.DateTimeField()
 
@@ -413,6 +415,38 @@ class Checkpoint(models.Model):
         ordering = ["-at"]
         constraints = [models.UniqueConstraint(fields=["attempt", "step", "path"], name="checkpoint_once")]
         indexes = [models.Index(fields=["-at"], name="checkpoint_timed", condition=Q(took_s__isnull=False))]
+
+
+class RungResult(models.Model):
+    """What a stage of a sweep's element reported when it reached a rung of successive halving, and what followed.
+
+    ``value`` is null for what is no finite number. ``verdict`` is empty until it was judged: as one of ``among`` that
+    had reached the rung by then, of which ``cutoff`` was needed to go on.
+    """
+
+    class Verdict(models.TextChoices):
+        GOES_ON = "goes_on"
+        STOPPED = "stopped"
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="rung_results")
+    rung = models.PositiveSmallIntegerField()
+    step = models.BigIntegerField()
+    value = models.FloatField(null=True)
+    at = models.DateTimeField()
+    verdict = models.CharField(max_length=7, blank=True, choices=Verdict)
+    among = models.PositiveIntegerField(null=True)
+    cutoff = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "rung"], name="rung_reached_once"),
+            models.CheckConstraint(condition=Q(verdict__in=["", "goes_on", "stopped"]), name="rung_verdict_known"),
+        ]
+        indexes = [models.Index(fields=["id"], name="rung_unjudged", condition=Q(verdict=""))]
+
+    def __str__(self) -> str:
+        return f"{self.stage} rung {self.rung}"
 
 
 class Output(models.Model):

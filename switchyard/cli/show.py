@@ -85,12 +85,25 @@ def _array(client: Client, array: JobRecord) -> Iterator[str]:
         yield panel.row("At once", f"at most {array['max_parallel']}")
     for name, declared in (array.get("parameters") or {}).items():
         yield panel.row("Parameter", f"{name}: {_declared(declared)}")
+    yield from _halving(array)
     for metric in array.get("metrics") or []:
         for goal, label in (("min", "Smallest"), ("max", "Largest")):
             if best := client.jobs.best(array.number, metric, goal):
                 point = ", ".join(f"{name} {_short(value)}" for name, value in best["parameters"].items())
                 where = f"{array.number}_{best['index']}" + (f" ({point})" if point else "")
                 yield panel.row(label, f"{metric} {_short(best['value'])}: {where}")
+
+
+def _halving(array: JobRecord) -> Iterator[str]:
+    """Yield the rungs of a sweep whose worse elements are stopped early."""
+    if not (halving := array.get("halving")):
+        return
+    rule = f"the best 1/{halving['reduction_factor']} go on, {halving['goal']} {clean.line(halving['metric'])}"
+    yield panel.row("Early stop", f"{rule}; {array['stopped_early']} stopped so far")
+    for rung in halving["rungs"]:
+        best = "" if rung["best"] is None else f", best {_short(rung['best'])}"
+        reached = f"{rung['reached']} reached it, {rung['stopped']} stopped{best}"
+        yield panel.row(f"Rung {rung['rung']}", f"step {rung['step']}: {reached}")
 
 
 def _declared(values: Any) -> str:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.browser
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
     "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",
+    "/arrays/{array}",
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
@@ -37,9 +38,10 @@ _CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
 
 
 def _named(path: str, site: Site) -> str:
-    """The path with the number of a running job and the uuid of a device that it holds."""
+    """The path with the number of a running job, the uuid of a device that it holds, and the number of the array."""
     ((device,),) = site.run("SELECT min(uuid) FROM fleet_device WHERE kind = 'gpu' AND claimed_milli > 0")
-    return path.format(job=site.number("qwen3-32b-sft"), device=device)
+    ((array,),) = site.run("SELECT number FROM jobs_array")
+    return path.format(job=site.number("qwen3-32b-sft"), device=device, array=array)
 
 
 def _drawn(page: Any) -> None:
