@@ -32,8 +32,8 @@ from controlplane.queries import (
     overview,
     pools,
     projects,
-    search,
     quotas,
+    search,
     timeline,
     topology,
 )
