@@ -34,6 +34,7 @@ class Command(NamedTuple):
 
 PAGES: Final = (
     *(Command(place.title, place.path, place.name) for place in PLACES),
+    Command(gettext_lazy("Topology"), "/topology", "nodes"),
     Command(gettext_lazy("Schedules"), "/schedules", "timeline"),
     Command(gettext_lazy("Templates"), "/templates", "jobs"),
     Command(gettext_lazy("Secrets of your projects"), "/secrets", "s-held"),

@@ -25,7 +25,7 @@ PAGES = (
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
     "/schedules/1",
-    "/search", "/search?q=g0",
+    "/topology", "/topology?by=pool", "/search", "/search?q=g0",
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
     "/webhooks?project=vision", "/webhooks/vision/chat",
     "/templates", "/templates/torchrun", "/service-accounts", "/service-accounts/ci@vision",
