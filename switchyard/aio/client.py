@@ -210,6 +210,11 @@ class AsyncClient:
         """Delete a priority class; jobs that have it keep its value. For accountants."""
         await self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
 
+    async def search(self, words: str, *, limit: int = 6) -> Rows:
+        """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
+        number; at most ``limit`` of each kind, of jobs by name among the newest."""
+        return list((await self.wire.get("/search", {"q": words, "limit": limit}))["results"])
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})

@@ -73,6 +73,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "slurm": "answer as sbatch, squeue, sacct, ... do",
     },
     "This command": {
+        "search": "find jobs, nodes, devices, projects and people by name",
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",
         "token": "list, make and revoke your access tokens",

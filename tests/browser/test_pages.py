@@ -26,6 +26,7 @@ PAGES = (
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
     "/schedules/1",
+    "/topology", "/topology?by=pool", "/search", "/search?q=g0",
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
     "/webhooks?project=vision", "/webhooks/vision/chat",
     "/templates", "/templates/torchrun", "/service-accounts", "/service-accounts/ci@vision",
@@ -600,7 +601,52 @@ def test_keys_lead_from_page_to_page(open_page: Open) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("/")
     page.keyboard.type("g t")
-    expect(page.locator(".y-search input")).to_have_value("g t")
+    expect(page.get_by_role("combobox", name="What to find")).to_have_value("g t")
+
+
+def test_the_palette_finds_and_leads_by_keys_alone(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/nodes/g03")
+    _drawn(page)
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="What to find")
+    expect(field).to_be_focused()
+    # The page's own actions come first, then all pages.
+    expect(page.get_by_role("option", selected=True)).to_have_text("Drain…")
+    page.keyboard.type("qwen3")
+    job = page.get_by_role("option", name="qwen3-32b-sft")
+    expect(job).to_have_attribute("aria-selected", "true")
+    expect(field).to_have_attribute("aria-activedescendant", str(job.get_attribute("id")))
+    page.keyboard.press("ArrowDown")
+    expect(job).to_have_attribute("aria-selected", "false")
+    page.keyboard.press("ArrowUp")
+    assert [each for each in Axe().run(page).response["violations"] if each["impact"] in {"serious", "critical"}] == []
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{site.number('qwen3-32b-sft')}")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("drain g04")
+    expect(page.get_by_role("option", selected=True)).to_have_text("Drain g04…")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/nodes/g04#ask-drain")
+    expect(page.locator("#ask-drain")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.locator("#yard-palette")).to_be_hidden()
+    assert witness.complaints() == []
+
+
+def test_without_scripts_the_search_is_a_page(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/")
+    context = page.context.browser.new_context(java_script_enabled=False)
+    context.add_cookies(page.context.cookies())
+    plain = context.new_page()
+    plain.goto(site.url + "/")
+    plain.get_by_role("link", name="Search or do…").click()
+    plain.get_by_label("What to find").fill("g03")
+    plain.get_by_role("button", name="Search").click()
+    plain.get_by_role("link", name="g03").first.click()
+    assert plain.url == f"{site.url}/nodes/g03"
+    context.close()
 
 
 def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> None:

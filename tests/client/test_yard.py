@@ -993,3 +993,13 @@ def test_a_token_is_made_for_a_pipe_listed_and_revoked_by_its_name(yard, server,
     for name in ("0199", "three"):
         code, _, err = yard("token", "revoke", name)
         assert (code, "-o wide" in err) == (3, True)
+
+
+def test_search_prints_what_the_server_found(yard, server, said):
+    found = {"kind": "node", "name": "g07", "detail": "train", "state": "READY", "path": "/nodes/g07"}
+    server.on("GET", "/search", said(200, {"results": [found]}))
+    code, out, _ = yard("search", "g07", "gpu3", "--limit", "2")
+    assert code == 0
+    assert server.asked[-1].query == {"q": "g07 gpu3", "limit": "2"}
+    assert out.splitlines()[1].split() == ["node", "g07", "READY", "train"]
+    assert yard("search", "g07", "-o", "name")[1] == "/nodes/g07\n"
