@@ -10,7 +10,18 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, mounts, notify, spec, utilization_policy
+from controlplane.jobs import (
+    array_file,
+    constraint,
+    demand,
+    depends_on,
+    flow,
+    git_ask,
+    mounts,
+    notify,
+    spec,
+    utilization_policy,
+)
 from scheduler.core.model import retry
 
 Schema = dict[str, Any]
@@ -71,6 +82,20 @@ _DURATION: Final[Schema] = {
 _MOMENT: Final[Schema] = {"type": "string", "pattern": "^[0-9]{4}", "maxLength": 40}
 _LABEL: Final = "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
 _SHA256: Final = "[0-9a-f]{64}"
+
+
+_NAMED: Final[Schema] = {
+    "anyOf": [
+        _text(253),
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "propertyNames": {"pattern": f"^{_LABEL}$"},
+            "additionalProperties": {"type": ["string", "integer"]},
+        },
+    ]
+}
 
 
 def _size(description: str) -> Schema:
@@ -229,22 +254,9 @@ def _shared() -> Schema:
             demand.MOST_SECRETS,
             description="Secrets of the project that it gets, and variables that are shown nowhere",
         ),
-        "avoid": _list(
-            {
-                "anyOf": [
-                    text(253),
-                    {
-                        "type": "object",
-                        "minProperties": 1,
-                        "maxProperties": 1,
-                        "propertyNames": {"pattern": f"^{_LABEL}$"},
-                        "additionalProperties": {"type": ["string", "integer"]},
-                    },
-                ]
-            },
-            spec.MOST_AVOIDED,
-            description="Nodes that it must not run on, by name or by label",
-        ),
+        "avoid": _list(_NAMED, spec.MOST_AVOIDED, description="Nodes that it must not run on, by name or by label"),
+        "only_on": _list(_NAMED, spec.MOST_AVOIDED, description="The only nodes that it may run on, by name or by label"),
+        "constraint": _text(constraint.LONGEST, "Labels that its nodes must have: ib&(a100|h100)"),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
         "utilization_policy": _mapping(
             {
