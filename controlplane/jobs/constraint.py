@@ -53,7 +53,9 @@ def _expression(tokens: list[str], value: str, depth: int) -> Groups:
         operators.add(tokens.pop())
         terms.append(_term(tokens, value, depth))
     if len(operators) > 1:
-        raise Unacceptable(_("needs brackets where & and | stand together: a&(b|c), not {value}").format(value=shown(value)))
+        raise Unacceptable(
+            _("needs brackets where & and | stand together: a&(b|c), not {value}").format(value=shown(value))
+        )
     if operators == {"|"}:
         size = 1
         for term in terms:

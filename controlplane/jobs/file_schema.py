@@ -255,7 +255,9 @@ def _shared() -> Schema:
             description="Secrets of the project that it gets, and variables that are shown nowhere",
         ),
         "avoid": _list(_NAMED, spec.MOST_AVOIDED, description="Nodes that it must not run on, by name or by label"),
-        "only_on": _list(_NAMED, spec.MOST_AVOIDED, description="The only nodes that it may run on, by name or by label"),
+        "only_on": _list(
+            _NAMED, spec.MOST_AVOIDED, description="The only nodes that it may run on, by name or by label"
+        ),
         "constraint": _text(constraint.LONGEST, "Labels that its nodes must have: ib&(a100|h100)"),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
         "utilization_policy": _mapping(

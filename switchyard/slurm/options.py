@@ -24,9 +24,9 @@ SHORT: Final[Mapping[str, str]] = {
 _TAKEN: Final = {
     **dict.fromkeys(
         (
-            "account", "array", "begin", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
+            "account", "array", "begin", "chdir", "comment", "constraint", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
             "error", "exclude", "export", "gpus", "gpus-per-node", "gpus-per-task", "gres", "job-name", "mem",
-            "mem-per-cpu", "mem-per-gpu", "mincpus", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output",
+            "mem-per-cpu", "mem-per-gpu", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output",
             "partition", "priority", "qos", "reservation", "signal", "time", "wckey", "wrap",
         ),
         VALUE,
@@ -45,7 +45,6 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "bbf": (VALUE, "there are no burst buffers; see `inputs` of the job file"),
     "cluster-constraint": (VALUE, "a control plane is one cluster"),
     "clusters": (VALUE, "a control plane is one cluster; --url names another"),
-    "constraint": (VALUE, "nodes have no features; name a model (--gres=gpu:MODEL:N), a pool, `avoid` or `site`"),
     "container": (VALUE, "name an image with `image` of the job file"),
     "contiguous": (FLAG, "see `topology` of the job file"),
     "core-spec": (VALUE, _NODE),
@@ -75,15 +74,14 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "network": (VALUE, _LIMIT),
     "nice": (OPTIONAL, "name a priority class with --qos"),
     "no-kill": (OPTIONAL, "an attempt ends when one of its nodes is lost; see `on_node_lost`"),
-    "nodefile": (VALUE, "no key asks for nodes by name; `avoid` leaves nodes out"),
-    "nodelist": (VALUE, "no key asks for nodes by name; `avoid` leaves nodes out"),
+    "nodefile": (VALUE, "name the nodes with --nodelist"),
     "ntasks-per-core": (VALUE, _NODE),
     "ntasks-per-gpu": (VALUE, "say --ntasks-per-node"),
     "ntasks-per-socket": (VALUE, _NODE),
     "overcommit": (FLAG, "srun starts as many tasks as it is told, whatever there are of cores"),
     "oversubscribe": (FLAG, "a share of a device is asked with `milli` of the job file"),
     "power": (VALUE, _LIMIT),
-    "prefer": (VALUE, "nodes have no features"),
+    "prefer": (VALUE, "what is only preferred has no key; --constraint says what must be"),
     "profile": (VALUE, "use is measured all the time"),
     "propagate": (OPTIONAL, "limits of your shell are not sent"),
     "reboot": (FLAG, "nodes are not rebooted for a job"),
@@ -104,6 +102,13 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
 """Options that a job file cannot express: how they are written, and what to do or know instead."""
 
 KNOWN: Final[Mapping[str, str]] = {**_TAKEN, **{name: how for name, (how, _) in WITHOUT.items()}}
+
+
+HETEROGENEOUS: Final = (
+    "components with resources of their own that start together are not known: make them one job whose nodes all have "
+    "the larger request, or stages of a job file, each of which starts when it fits"
+)
+"""Why ``#SBATCH hetjob`` and ``:`` between options are refused."""
 
 
 @dataclass(frozen=True, slots=True)
