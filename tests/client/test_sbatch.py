@@ -95,9 +95,11 @@ def test_a_directive_becomes_a_key(directives, made):
 @pytest.mark.parametrize(
     ("directive", "verdict"),
     [
-        ("--mail-type=END", IGNORED), ("--nodelist=n1", TAKEN), ("--nodelist=n[1-2] -N 3", REFUSED), ("-w n[1-2] -N 1", REFUSED),
+        ("--mail-type=END", IGNORED), ("--nodelist=n1", TAKEN), ("--nodelist=n[1-2] -N 3", REFUSED),
+        ("-w n[1-2] -N 1", REFUSED),
         ("-w n[1-999999999]", REFUSED), ("-w n[0-999999]", REFUSED), ("-C a*2", REFUSED), ("-C [a|b]", REFUSED),
-        ("-C a;b", REFUSED), ("--prefer=a", IGNORED), ("-F hosts", IGNORED), ("packjob", REFUSED), ("--exclusive", IGNORED), ("--mem=0", IGNORED),
+        ("-C a;b", REFUSED), ("--prefer=a", IGNORED), ("-F hosts", IGNORED), ("packjob", REFUSED),
+        ("--exclusive", IGNORED), ("--mem=0", IGNORED),
         ("--nothing-like-it", IGNORED), ("-t UNLIMITED", IGNORED), ("hostname", IGNORED), ("", IGNORED),
         ("-N 2-4", DIFFERS), ("-p a,b", DIFFERS), ("--qos=normal", DIFFERS), ("-G 3 -N 2", DIFFERS),
         ("-o out-%j.txt", DIFFERS), ("-o /shared/%x-%j.out", TAKEN), ("--export=NONE", TAKEN),

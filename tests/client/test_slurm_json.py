@@ -1,4 +1,4 @@
-"""``--json``, steps and placement as the real Slurm 24.11 answered in the same situations (slurm_fixtures/record.py)."""
+"""``--json``, steps and placement as the real Slurm 24.11 answered in the same situations (see record.py)."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_sacct_shows_steps_as_slurm_does(cluster, yard, words):
     if f"{NUMBER['stopped']}.batch" in expected or words[-1] == ENDED:
         # Of a job that was cancelled its own code is that of its stage.
         expected = re.sub(
-            rf"^({NUMBER['stopped']} .*|{NUMBER['stopped']}\|.*)\b0:0\b", r"\g<1>0:15", expected, flags=re.M
+            rf"^({NUMBER['stopped']} .*|{NUMBER['stopped']}\|.*)\b0:0\b", r"\g<1>0:15", expected, flags=re.MULTILINE
         )
         expected = expected.replace("    0:15 \n5.batch", "   0:15 \n5.batch")
     assert without_srun(out) == expected
@@ -216,7 +216,8 @@ def test_features_are_labels_with_their_values(cluster, yard):
     text = answered("scontrol", "show", "job", str(NUMBER["running"]))["out"]
     for field in ("ReqNodeList", "ExcNodeList", "Features"):
         said = re.search(rf"{field}=\S+", text)
-        assert said and said[0] in out
+        assert said
+        assert said[0] in out
     words = ["squeue", "-h", "-o", "%i %f %n", "-j", str(NUMBER["running"])]
     assert (
         yard("slurm", *words)[1] == answered("squeue", "-h", "--sort=i", "-o", "%i %f %n")["out"].splitlines()[0] + "\n"
@@ -247,3 +248,30 @@ def test_what_cannot_be_one_job_is_refused_before_it_is_sent(server, yard, no_co
         assert (code, out) == (1, "")
         assert "start together are not known" in err or "is no list of numbers" in err
     assert not server.asked
+
+
+def test_every_option_of_the_real_commands_is_known():
+    from switchyard import step
+    from switchyard.slurm import options
+
+    about = {"help", "usage", "version"}
+    assert set(REAL["options"]["sbatch"]) - about <= set(options.KNOWN)
+    assert set(REAL["options"]["salloc"]) - about <= set(options.KNOWN)
+    assert set(REAL["options"]["srun"]) - about <= step._LONG_VALUE | step._LONG_FLAG
+
+
+def test_every_command_tells_a_version(yard):
+    for name in ("sbatch", "squeue", "sinfo", "sacct", "scontrol", "srun", "salloc", "scancel"):
+        code, out, _ = yard("slurm", name, "--version")
+        assert code == 0
+        assert re.match(REAL["version"].replace("-wlm", "").replace("24.11.5", r"24\.11\.[0-9]+"), out)
+
+
+def test_components_of_a_step_are_refused_and_a_colon_for_the_shell_is_not(yard):
+    from switchyard import step
+
+    for words in (["-n1", "a", ":", "-n2", "b"], ["-n1", ":", "-n2", "b"], ["--het-group=1", "a"]):
+        with pytest.raises(ValueError, match="call srun twice"):
+            step.srun_options(words)
+    assert step.srun_options(["sh", "-c", ":"])[1] == ["sh", "-c", ":"]
+    assert yard("slurm", "salloc", "-n1", ":", "-n2")[0] == 1

@@ -1,7 +1,7 @@
 """Jobs, nodes and pools in the JSON that ``squeue``, ``sinfo``, ``scontrol`` and ``sacct`` give for ``--json``.
 
-The keys and types are those of Slurm 24.11 (``data_parser/v0.0.42``). What has no counterpart is empty, unset or 0. Users
-have no numbers: ``user_id`` and ``group_id`` are 65534.
+The keys and types are those of Slurm 24.11 (``data_parser/v0.0.42``). What has no counterpart is empty, unset or 0.
+Users have no numbers: ``user_id`` and ``group_id`` are 65534.
 """
 
 from __future__ import annotations

@@ -71,9 +71,8 @@ OF_JOBS: Final = frozenset(
 EMPTY: Final = (
     "AdminComment", "AssocID", "AveCPU", "AveDiskRead", "AveDiskWrite", "AveRSS", "AveVMSize", "ConsumedEnergy",
     "ConsumedEnergyRaw", "Container", "GID", "Layout", "MaxDiskRead", "MaxDiskWrite", "MaxPages", "MaxRSS",
-    "MaxRSSNode",
-    "MaxRSSTask", "MaxVMSize", "MinCPU", "PlannedCPU", "Reservation", "Restarts", "SubmitLine", "Suspended", "SystemCPU",
-    "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU", "WorkDir",
+    "MaxRSSNode", "MaxRSSTask", "MaxVMSize", "MinCPU", "PlannedCPU", "Reservation", "Restarts", "SubmitLine",
+    "Suspended", "SystemCPU", "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU", "WorkDir",
 )  # fmt: skip
 """Fields of steps, and of what is not kept: they are there, and empty."""
 
@@ -83,7 +82,8 @@ def run(words: Sequence[str]) -> int:
         "sacct",
         words,
         {
-            "X": "allocations", "allocations": "allocations", "json": "json", "P": "parsable2", "parsable2": "parsable2", "p": "parsable",
+            "X": "allocations", "allocations": "allocations", "json": "json",
+            "P": "parsable2", "parsable2": "parsable2", "p": "parsable",
             "parsable": "parsable", "n": "noheader", "noheader": "noheader", "a": "allusers", "allusers": "allusers",
             "b": "brief", "brief": "brief", "L": None, "allclusters": None, "D": None, "duplicates": None, "T": None,
             "truncate": None, "l": "long", "long": "long", "e": "helpformat", "helpformat": "helpformat",

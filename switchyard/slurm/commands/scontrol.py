@@ -27,7 +27,8 @@ def run(words: Sequence[str]) -> int:
         words,
         {
             "o": "oneliner", "oneliner": "oneliner", "d": None, "details": None, "a": None, "all": None, "Q": None,
-            "quiet": None, "json": "json", "v": None, "verbose": None, "hide": None, "F": None, "future": None, "local": None,
+            "quiet": None, "json": "json", "v": None, "verbose": None, "hide": None, "F": None, "future": None,
+            "local": None,
         },
         {"M": None, "clusters": None, "u": None, "uid": None},
     )  # fmt: skip

@@ -398,7 +398,11 @@ def main() -> None:
                     }
                 )
             if cluster.is_newer:
-                recorded = {"version": cluster.version, "jobs": jobs, "answers": answers}
+                options = {
+                    name: sorted(set(re.findall(r"--([a-z][a-z-]+)", cluster.run(name, "--help").stdout)))
+                    for name in ("sbatch", "srun", "salloc")
+                }
+                recorded = {"version": cluster.version, "jobs": jobs, "options": options, "answers": answers}
                 (HERE / "slurm_json.json").write_text(json.dumps(recorded, indent=1) + "\n")
                 return
             work = cluster.folder / "work"
