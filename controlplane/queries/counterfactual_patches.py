@@ -58,7 +58,7 @@ def _one(change: CounterfactualChange, spec: Mapping[str, Any], own: Mapping[str
         case "avoid":
             return {"avoid": None}
         case "only":
-            return {"only_on": None, "constraint": None}
+            return {key: None for key in ("only_on", "constraint") if key in own or key in spec}
         case "devices":
             return _devices(spec, own, lambda way: {"count": min(way.get("count", 1), params["count"])})
         case "model":

@@ -117,7 +117,9 @@ def warning(found: Node) -> Node:
     return replace(found, devices=tuple(replace(one, warned=one.kind == "gpu") for one in found.devices))
 
 
-@pytest.mark.parametrize(("more", "moves"), [({}, 1), ({"avoid": ("b",)}, 0), ({"only": (("a",),)}, 0), ({"site": "east"}, 0)])
+@pytest.mark.parametrize(
+    ("more", "moves"), [({}, 1), ({"avoid": ("b",)}, 0), ({"only": (("a",),)}, 0), ({"site": "east"}, 0)]
+)
 def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, Any], moves: int) -> None:
     here, there = warning(node("a", 1, labels={"site": "east"})), node("b", 1, labels={"site": "west"})
     saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(1),)}
@@ -125,7 +127,10 @@ def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, An
     assert len(think(Snapshot((here, there), (), (going,))).moves) == moves
 
 
-@pytest.mark.parametrize(("more", "grows"), [({}, True), ({"avoid": ("rack=r2",)}, False), ({"only": (("rack=r1",),)}, False), ({"site": "east"}, True)])
+@pytest.mark.parametrize(
+    ("more", "grows"),
+    [({}, True), ({"avoid": ("rack=r2",)}, False), ({"only": (("rack=r1",),)}, False), ({"site": "east"}, True)],
+)
 def test_an_elastic_stage_grows_onto_no_node_where_it_may_not_go(more: dict[str, Any], grows: bool) -> None:
     both = {"least_nodes": 1, "most_nodes": 2, "checkpoint_at": NOW - 5, "checkpoints": True, "saves_on_stop": True}
     going = running(1, {"a": ["gpu0"]}, since=HOUR, p50=20 * HOUR, alternatives=(alternative(1),), **both, **more)

@@ -279,8 +279,8 @@ class Running:
 
     An elastic stage may continue with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which
     it is ``pinned`` if any are named. ``avoid``, ``only``, ``site`` and ``within`` apply as when it waited. While it
-    stops in order to shrink, its first ``keeps`` ranks stay its own. Its estimate is for its present size. ``gave_back_at`` are
-    the times at which it shrank for others.
+    stops in order to shrink, its first ``keeps`` ranks stay its own. Its estimate is for its present size.
+    ``gave_back_at`` are the times at which it shrank for others.
     """
 
     id: str

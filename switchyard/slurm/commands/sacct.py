@@ -72,7 +72,8 @@ EMPTY: Final = (
     "AdminComment", "AssocID", "AveCPU", "AveDiskRead", "AveDiskWrite", "AveRSS", "AveVMSize", "ConsumedEnergy",
     "ConsumedEnergyRaw", "Container", "GID", "Layout", "MaxDiskRead", "MaxDiskWrite", "MaxPages", "MaxRSS",
     "MaxRSSNode", "MaxRSSTask", "MaxVMSize", "MinCPU", "PlannedCPU", "Reservation", "Restarts", "SubmitLine",
-    "Suspended", "SystemCPU", "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU", "WorkDir",
+    "Suspended", "SystemCPU", "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU",
+    "WorkDir",
 )  # fmt: skip
 """Fields of steps, and of what is not kept: they are there, and empty."""
 
