@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from switchyard.bundle import Bundle
 
-_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site")
+_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site", "constraint")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
