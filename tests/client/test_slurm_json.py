@@ -21,6 +21,9 @@ MOST_READ = (
 )  # fmt: skip
 
 
+MEMORY: dict[int, int] = {}
+
+
 def answered(*words: str) -> dict[str, Any]:
     """What the real one answered to a command line that begins so."""
     exact = [one for one in REAL["answers"] if one["words"] == list(words)]
@@ -31,7 +34,7 @@ def situation(as_job, name: str, state: str, **more):
     now = datetime.now(UTC)
     job = as_job(NUMBER[name], state, name=name, pool="main", submitted_at=(now - timedelta(seconds=5)).isoformat())
     asks = [{"code": "SomeCores", "params": {"cores": str(more.pop("cpus", 1))}}]
-    asks.append({"code": "WithMemory", "params": {"memory_bytes": more.pop("memory_mib", 100) << 20}})
+    MEMORY[NUMBER[name]] = more.pop("memory_mib", 100) << 20
     begun = state != "PENDING"
     job["priority"] = {"class": "normal", "value": 100}
     job["started_at"] = (now - timedelta(seconds=2)).isoformat() if begun else None
@@ -77,6 +80,7 @@ def cluster(server, said, as_job):
     for job in jobs:
         request = {"only_on": ["node1"]} if job["name"] == "running" else {}
         spec = {"constraint": "ib&a100"} if request else {}
+        request["alternatives"] = [{"asks": [{"kind": "cpu", "memory_bytes": MEMORY[job["number"]]}]}]
         server.on("GET", f"/jobs/{job['number']}", said(200, job))
         stages = [{"stage": "main", "request": request}]
         server.on("GET", f"/jobs/{job['number']}/spec", said(200, {"spec": spec, "stages": stages}))

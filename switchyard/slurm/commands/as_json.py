@@ -73,8 +73,6 @@ def job(one: SlurmJob) -> dict[str, Any]:
     is_array = index != "N/A"
     labels = one.job.get("labels") or {}
     gres = "" if one.gres == "N/A" else one.gres
-    tres = f"cpu={one.cpus},mem={one.memory_mib * one.node_count}M,node={one.node_count},billing={one.cpus}"
-    tres += f",{gres.replace(':', '=')}" if gres else ""
     return {
         **dict.fromkeys(_TEXTS, ""),
         **{name: number(None) for name in _UNSET},
@@ -112,7 +110,7 @@ def job(one: SlurmJob) -> dict[str, Any]:
         "job_state": [LONG[one.state]],
         "last_sched_evaluation": number(moment(one.stage.get("evaluated_at"))),
         "mail_user": one.text("user"),
-        "memory_per_node": number(one.memory_mib),
+        "memory_per_node": number(one.memory_mib or None),
         "minimum_cpus_per_node": number(max(1, one.cpus // one.node_count)),
         "name": one.text("name"),
         "node_count": number(one.node_count),
@@ -138,9 +136,9 @@ def job(one: SlurmJob) -> dict[str, Any]:
         "tasks_per_socket": limit(None),
         "thread_spec": 0,
         "time_limit": limit(None if one.limit_s is None else int(one.limit_s) // 60),
-        "tres_alloc_str": tres if has_begun else "",
+        "tres_alloc_str": one.tres if has_begun else "",
         "tres_per_node": gres,
-        "tres_req_str": tres,
+        "tres_req_str": one.tres,
         "user_id": NOBODY,
         "user_name": one.text("user"),
         "wckey": clean.line(labels.get("wckey") or ""),
@@ -217,7 +215,7 @@ def accounted(one: SlurmJob) -> dict[str, Any]:
         "qos": one.qos,
         "qosreq": "",
         "required": {
-            "CPUs": one.cpus, "memory_per_cpu": number(None), "memory_per_node": number(one.memory_mib),
+            "CPUs": one.cpus, "memory_per_cpu": number(None), "memory_per_node": number(one.memory_mib or None),
         },
         "reservation": {"id": 0, "name": clean.line(one.job.get("reservation") or "")},
         "restart_cnt": max(0, int(one.stage.get("attempts") or 1) - 1),

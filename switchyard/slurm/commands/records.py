@@ -30,6 +30,7 @@ _REASONS: Final = {
     "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "BeginTime": "BeginTime", "BackoffAfterFailure": "BeginTime", "CapacityInsufficient": "Resources",
     "Fragmented": "Resources", "WaitingForPreemption": "Resources", "PlannedDeviceBusy": "Resources",
+    "NodesRestricted": "Resources", "NodesAvoided": "Resources", "DataResidency": "Resources",
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
     "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
@@ -204,10 +205,7 @@ class SlurmJob:
 
     @property
     def memory_mib(self) -> int:
-        """Memory on each node, in MiB."""
-        for one in reversed(self.stage.get("asks_said") or []):
-            if one.get("code") == "WithMemory":
-                return int(one["params"]["memory_bytes"]) >> 20
+        """Memory on each node, in MiB; 0 where the file was not read."""
         asks = (self.request.get("alternatives") or [{}])[0].get("asks") or [{}]
         return int(asks[-1].get("memory_bytes") or 0) >> 20
 
@@ -236,9 +234,8 @@ class SlurmJob:
     def tres(self) -> str:
         """What all its nodes give: ``billing=2,cpu=2,mem=200M,node=1``."""
         gres = "" if self.gres == "N/A" else f"{self.gres.replace(':', '=')},"
-        return (
-            f"billing={self.cpus},cpu={self.cpus},{gres}mem={self.memory_mib * self.node_count}M,node={self.node_count}"
-        )
+        memory = f"mem={self.memory_mib * self.node_count}M," if self.memory_mib else ""
+        return f"billing={self.cpus},cpu={self.cpus},{gres}{memory}node={self.node_count}"
 
     # -- when
 
