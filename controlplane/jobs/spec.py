@@ -640,7 +640,8 @@ def _topology(section: Section) -> dict[str, Any]:
 def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
     """Read where a stage must not run: nodes to avoid, all but some nodes, and all outside the site of its data."""
     label = gettext_noop("the value of the label site of nodes, such as berlin")
-    groups = section.read("constraint", constraint.groups, ())
+    anywhere: constraint.Groups = ()
+    groups = section.read("constraint", constraint.groups, anywhere)
     site = section.read("site", matching(LABEL, label), "")
     return {
         **{key: found for key in ("avoid", "only_on") if (found := _nodes_named(section, key, rules))},
