@@ -112,8 +112,8 @@ first in this list is the *primary* reason; the others are shown below it. Codes
 
 - `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` occur only where images, sites,
   network domains and maintenance windows are known to the control plane.
-- `DataResidency` and `NodesAvoided` are given only if nothing else keeps the stage waiting: on the other nodes it would
-  fit.
+- `DataResidency`, `NodesAvoided` and `NodesRestricted` are given only if nothing else keeps the stage waiting: on the
+  other nodes it would fit.
 - If another stage belongs to a job that you may not see, it is called *another project's stage*.
 - Each code has an example in `tests/core/test_counterfactual.py` in which it is the primary reason.
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from controlplane.jobs import (
     array_file,
+    constraint,
     curves,
     demand,
     depends_on,
@@ -83,6 +84,20 @@ _DURATION: Final[Schema] = {
 _MOMENT: Final[Schema] = {"type": "string", "pattern": "^[0-9]{4}", "maxLength": 40}
 _LABEL: Final = "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
 _SHA256: Final = "[0-9a-f]{64}"
+
+
+_NAMED: Final[Schema] = {
+    "anyOf": [
+        _text(253),
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "propertyNames": {"pattern": f"^{_LABEL}$"},
+            "additionalProperties": {"type": ["string", "integer"]},
+        },
+    ]
+}
 
 
 def _size(description: str) -> Schema:
@@ -241,22 +256,11 @@ def _shared() -> Schema:
             demand.MOST_SECRETS,
             description="Secrets of the project that it gets, and variables that are shown nowhere",
         ),
-        "avoid": _list(
-            {
-                "anyOf": [
-                    text(253),
-                    {
-                        "type": "object",
-                        "minProperties": 1,
-                        "maxProperties": 1,
-                        "propertyNames": {"pattern": f"^{_LABEL}$"},
-                        "additionalProperties": {"type": ["string", "integer"]},
-                    },
-                ]
-            },
-            spec.MOST_AVOIDED,
-            description="Nodes that it must not run on, by name or by label",
+        "avoid": _list(_NAMED, spec.MOST_AVOIDED, description="Nodes that it must not run on, by name or by label"),
+        "only_on": _list(
+            _NAMED, spec.MOST_AVOIDED, description="The only nodes that it may run on, by name or by label"
         ),
+        "constraint": _text(constraint.LONGEST, "Labels that its nodes must have: ib&(a100|h100)"),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
         "utilization_policy": _mapping(
             {
