@@ -6,6 +6,7 @@ Made by switchyard/packaging/twin.py from switchyard/client.py; change it there.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,14 @@ from urllib.parse import quote, urlsplit
 from switchyard import address
 from switchyard.aio.entry import AsyncEntry
 from switchyard.aio.logs import read, search, streams
+from switchyard.aio.stream import listen
 from switchyard.aio.wire import AsyncWire
 from switchyard.bundle import Bundle, pack
 from switchyard.client import (
     BATCH,
+    EVERY_STATE,
     LONGEST_POLL_S,
+    MOST_DEAF,
     Ref,
     Rows,
     Spec,
@@ -39,6 +43,7 @@ from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 from switchyard.progress import ProgressLine
 from switchyard.record import JobFields
+from switchyard.stream import SILENCE_S
 
 
 class AsyncClient:
@@ -307,10 +312,12 @@ class AsyncJobs:
         """Return the job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before
         that. With ``progress`` a bar on standard error shows how far it is.
 
-        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        Follows the stream of the control plane, and asks again and again where there is none. Survives a restart of the
+        control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
         """
-        begun, seen, pause_s, away_since = (time.monotonic(), "", 0.2, None)
+        begun, pause_s, away_since = (time.monotonic(), 0.2, None)
         with ProgressLine(progress) as line:
+            waiting = _AsyncWait(self, self._wire, line, told, math.inf if timeout_s is None else begun + timeout_s)
             while True:
                 try:
                     record = await self.get(job)
@@ -319,21 +326,54 @@ class AsyncJobs:
                         raise
                     now = time.monotonic()
                     away_since = now if away_since is None else away_since
-                    if not seen or now - away_since > PATIENCE_S:
+                    if not waiting.seen or now - away_since > PATIENCE_S:
                         raise
                 else:
                     away_since = None
-                    line.show(record)
+                    record = await waiting.follow(record)
                     if record.is_final:
                         return record
-                    if told is not None and record.state != seen:
-                        told(record)
-                    seen = record.state
-                left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
+                left_s = waiting.until - time.monotonic()
                 if left_s <= 0:
-                    raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
+                    state = waiting.seen or "out of sight"
+                    raise WaitTimeout(f"job {reference(job)} is still {state} after {timeout_s:g} s")
                 await asyncio.sleep(min(pause_s, left_s))
                 pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+
+    async def watch(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        label: str | None = None,
+    ) -> AsyncIterator[tuple[str, AsyncJobRecord]]:
+        """Yield ``("upsert", job)`` for each job that matches, and whenever it changes; ``("leave", job)``, with nothing
+        but its number, when it matches no more. Without ``state`` it begins with the jobs that have not ended.
+
+        Goes on after a break where it was, for as long as the control plane is away for less than ten minutes.
+        """
+        asked = _filters(state, None, project=project, user=user, q=q, label=label)
+        del asked["limit"]
+        since, away_since, pause_s = ("", None, 0.2)
+        while True:
+            try:
+                async with self._wire.stream("/jobs/watch", asked, since=since, silence_s=SILENCE_S) as answer:
+                    async for event in listen(answer):
+                        since, away_since, pause_s = (event.cursor or since, None, 0.2)
+                        if event.name in ("upsert", "leave"):
+                            yield (event.name, AsyncJobRecord(self, event.data))
+            except (Unreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and (not error.is_passing) and (error.code != "cursor_gone"):
+                    raise
+                since = "" if isinstance(error, ApiProblem) and error.code == "cursor_gone" else since
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if now - away_since > PATIENCE_S:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
     def logs(
         self,
@@ -497,6 +537,55 @@ class AsyncJobs:
         if self.project and (not body.get("project")):
             body["project"] = self.project
         return body
+
+
+class _AsyncWait:
+    """One wait for a job: what was seen of it, and where its stream goes on. ``until`` is a monotonic time."""
+
+    def __init__(
+        self,
+        jobs: AsyncJobs,
+        wire: AsyncWire,
+        line: ProgressLine,
+        told: Callable[[AsyncJobRecord], None] | None,
+        until: float,
+    ) -> None:
+        self._jobs, self._wire, self._line, self._told = (jobs, wire, line, told)
+        self.until, self.seen = (until, "")
+        self._since, self._deaf = ("", 0)
+
+    async def follow(self, record: AsyncJobRecord) -> AsyncJobRecord:
+        """Return the job as it ended, or as last seen where its stream breaks, or does not tell the end in time."""
+        self._see(record)
+        if record.is_final or record.is_array or self._deaf >= MOST_DEAF or self._is_short():
+            return record
+        heard = False
+        wanted = {"number": record.number, "state": EVERY_STATE}
+        try:
+            async with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
+                async for event in listen(answer):
+                    heard, self._since = (True, event.cursor or self._since)
+                    if event.name == "upsert":
+                        record = AsyncJobRecord(self._jobs, event.data)
+                        self._see(record)
+                    if record.is_final or self._is_short():
+                        break
+        except ApiProblem as problem:
+            self._since = ""
+            self._deaf += 1 if problem.is_passing or problem.code == "cursor_gone" else MOST_DEAF
+        except Unreachable:
+            self._deaf += not heard
+        return record
+
+    def _is_short(self) -> bool:
+        """Whether too little time is left for a stream, whose silence lasts."""
+        return self.until - time.monotonic() < SILENCE_S
+
+    def _see(self, record: AsyncJobRecord) -> None:
+        self._line.show(record)
+        if self._told is not None and record.state != self.seen and (not record.is_final):
+            self._told(record)
+        self.seen = record.state
 
 
 class AsyncJobRecord(JobFields):

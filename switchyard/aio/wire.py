@@ -134,6 +134,37 @@ class AsyncWire:
                 raise Unreachable(f"no answer from {self.url} ({_words(error)}); is it up?") from error
             yield line
 
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, Any], *, since: str = "", silence_s: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a stream of server-sent events below ``/api/v1``, which goes on after the event ``since``.
+
+        Tries once. Raises :class:`ApiProblem` for a refusal, and :class:`Unreachable`, also while it is read, if the
+        connection breaks or nothing comes for ``silence_s``.
+        """
+        import httpx
+
+        asked = {name: value for name, value in params.items() if value is not None}
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": since} if since else {})
+        request = {"params": asked, "headers": headers, "timeout": silence_s}
+        async with AsyncExitStack() as opened:
+            try:
+                answer = await opened.enter_async_context(
+                    self._client().stream("GET", f"{self.url}/api/v1{path}", **request)
+                )
+                await self._accept(answer)
+                yield answer
+            except httpx.TransportError as error:
+                raise Unreachable(f"the stream of {self.url} broke ({_words(error)})") from error
+
+    async def _accept(self, answer: httpx.Response) -> None:
+        """Raise the refusal that an open answer is, or what is no stream."""
+        if answer.is_success and answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+            return
+        await answer.aread()
+        raise self._refusal(answer)
+
     def _client(self) -> httpx.AsyncClient:
         import httpx
 
