@@ -39,6 +39,11 @@ class Wire:
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
 
+    @property
+    def address(self) -> tuple[str, str]:
+        """Where and as whom it calls: the URL and the token."""
+        return self.url, self._token
+
     def __enter__(self) -> Self:
         return self
 

@@ -11,8 +11,9 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
 from switchyard import address
@@ -44,6 +45,9 @@ from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachab
 from switchyard.progress import ProgressLine
 from switchyard.record import JobFields
 from switchyard.stream import SILENCE_S
+
+if TYPE_CHECKING:
+    from switchyard.tarstream import Copied
 
 
 class AsyncClient:
@@ -301,6 +305,34 @@ class AsyncJobs:
         ``async with``."""
         return await AsyncEntry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask}).open()
 
+    async def copy_from(
+        self,
+        job: Ref,
+        path: str,
+        target: str | os.PathLike[str],
+        *,
+        stage: str = "",
+        rank: int = 0,
+        reason: str = "",
+        most_bytes: int = 64 << 30,
+    ) -> Copied:
+        """Copy a file or folder out of a running stage; a relative ``path`` is below the folder in which its command
+        started. A folder that is there gets it inside. Nothing is written elsewhere; what leads out is left out and
+        counted. Needs ``tar`` in the stage, and the scope of :meth:`enter`."""
+        from switchyard.copying import fetch
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return await asyncio.to_thread(fetch, self._wire.address, reference(job), ask, path, Path(target), most_bytes)
+
+    async def copy_to(
+        self, job: Ref, source: str | os.PathLike[str], path: str, *, stage: str = "", rank: int = 0, reason: str = ""
+    ) -> Copied:
+        """Copy a file or folder into a running stage; see :meth:`copy_from`."""
+        from switchyard.copying import send
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return await asyncio.to_thread(send, self._wire.address, reference(job), ask, Path(source), path)
+
     async def wait(
         self,
         job: Ref,
@@ -349,8 +381,8 @@ class AsyncJobs:
         q: str | None = None,
         label: str | None = None,
     ) -> AsyncIterator[tuple[str, AsyncJobRecord]]:
-        """Yield ``("upsert", job)`` for each job that matches, and whenever it changes; ``("leave", job)``, with nothing
-        but its number, when it matches no more. Without ``state`` it begins with the jobs that have not ended.
+        """Yield ``("upsert", job)`` for each job that matches, and whenever it changes; ``("leave", job)``, with only
+        its number, when it matches no more. Without ``state`` it begins with the jobs that have not ended.
 
         Goes on after a break where it was, for as long as the control plane is away for less than ten minutes.
         """

@@ -41,6 +41,11 @@ class AsyncWire:
         self._lock = threading.Lock()
         self._http: httpx.AsyncClient | None = None
 
+    @property
+    def address(self) -> tuple[str, str]:
+        """Where and as whom it calls: the URL and the token."""
+        return (self.url, self._token)
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -44,8 +44,8 @@ INSTEAD: Final = {
     "__exit__": "__aexit__",
     "__iter__": "__aiter__",
 }
-IN_A_THREAD: Final = {"pack"}
-"""Functions that work long without waiting for the network; they would hold up everything else."""
+IN_A_THREAD: Final = {"pack", "fetch", "send"}
+"""Functions that work long, or wait in their own way; they would hold up everything else."""
 
 IN_TEXTS: Final = {
     "Thread-safe; close it": "For one event loop; close it",
