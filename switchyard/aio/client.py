@@ -65,6 +65,7 @@ class AsyncClient:
         self.reservations = AsyncReservations(self.wire)
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
+        self.simulations = AsyncSimulations(self.wire)
         self.templates = AsyncTemplates(self.wire)
         self.secrets = AsyncSecrets(self.wire)
         self.service_accounts = AsyncServiceAccounts(self.wire)
@@ -889,6 +890,59 @@ class AsyncSchedules:
     async def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         await self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class AsyncSimulations:
+    """AsyncSimulations beside the cluster: yours, and for staff everybody's."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the simulations that you may see, newest first."""
+        return pages(self._wire, "/simulations", {"limit": 500})
+
+    async def get(self, simulation: int) -> dict[str, Any]:
+        """Return a ``simulation`` with its ``scenario``, and its ``result`` once it is DONE."""
+        return dict(await self._wire.get(f"/simulations/{simulation}"))
+
+    async def create(self, scenario: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin a simulation of ``trace``, ``world``, ``profiles``, ``loads`` and ``seeds``."""
+        return dict(await self._wire.post("/simulations", dict(scenario)))
+
+    async def cancel(self, simulation: int) -> dict[str, Any]:
+        """Cancel a simulation; it ends within a second."""
+        return dict(await self._wire.post(f"/simulations/{simulation}/cancel", {}))
+
+    async def wait(
+        self, simulation: int, timeout_s: float | None = None, *, told: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Return what :meth:`get` does once it is DONE, FAILED or CANCELLED; ``told`` hears each time how it stands.
+
+        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        """
+        begun, pause_s, away_since, is_seen = (time.monotonic(), 0.2, None, False)
+        while True:
+            try:
+                found = await self.get(simulation)
+            except (Unreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and (not error.is_passing):
+                    raise
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if not is_seen or now - away_since > PATIENCE_S:
+                    raise
+            else:
+                away_since, is_seen = (None, True)
+                if found["simulation"]["phase"] not in ("WAITING", "RUNNING"):
+                    return found
+                if told is not None:
+                    told(found["simulation"])
+            left_s = math.inf if timeout_s is None else timeout_s - (time.monotonic() - begun)
+            if left_s <= 0:
+                raise WaitTimeout(f"simulation {simulation} has not ended after {timeout_s:g} s; it goes on")
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
 
 class AsyncTemplates:
