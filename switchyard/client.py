@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
 from switchyard import address
-from switchyard.bundle import Bundle, pack
 from switchyard.entry import Entry
 from switchyard.job import Job
 from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery, read, search, streams
@@ -30,6 +29,7 @@ from switchyard.stream import SILENCE_S, listen
 from switchyard.wire import Wire
 
 if TYPE_CHECKING:
+    from switchyard.bundle import Bundle
     from switchyard.tarstream import Copied
 
 Spec = Mapping[str, Any] | Job
@@ -195,8 +195,7 @@ class Client:
 
     def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
         """Pack and send a folder unless the control plane has its bytes already; return the bundle's SHA-256."""
-        bundle = folder if isinstance(folder, Bundle) else pack(folder)
-        return upload(self.wire, bundle)
+        return upload(self.wire, folder)
 
 
 class Jobs:
@@ -1196,12 +1195,15 @@ def _sent(wire: Wire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bu
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")
-        body["bundle"] = upload(wire, folder if isinstance(folder, Bundle) else pack(folder))
+        body["bundle"] = upload(wire, folder)
     return body
 
 
-def upload(wire: Wire, bundle: Bundle) -> str:
-    """Send a bundle that the control plane does not have yet; return its SHA-256."""
+def upload(wire: Wire, folder: str | os.PathLike[str] | Bundle) -> str:
+    """Pack a folder, and send the bundle if the control plane does not have it yet; return its SHA-256."""
+    from switchyard.bundle import Bundle, pack
+
+    bundle = folder if isinstance(folder, Bundle) else pack(folder)
     try:
         wire.call("HEAD", f"/bundles/{bundle.sha256}")
         return bundle.sha256

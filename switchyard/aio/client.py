@@ -21,7 +21,6 @@ from switchyard.aio.entry import AsyncEntry
 from switchyard.aio.logs import read, search, streams
 from switchyard.aio.stream import listen
 from switchyard.aio.wire import AsyncWire
-from switchyard.bundle import Bundle, pack
 from switchyard.client import (
     BATCH,
     EVERY_STATE,
@@ -47,6 +46,7 @@ from switchyard.record import JobFields
 from switchyard.stream import SILENCE_S
 
 if TYPE_CHECKING:
+    from switchyard.bundle import Bundle
     from switchyard.tarstream import Copied
 
 
@@ -193,8 +193,7 @@ class AsyncClient:
 
     async def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
         """Pack and send a folder unless the control plane has its bytes already; return the bundle's SHA-256."""
-        bundle = folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
-        return await upload(self.wire, bundle)
+        return await upload(self.wire, folder)
 
 
 class AsyncJobs:
@@ -1150,14 +1149,15 @@ async def _sent(
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")
-        body["bundle"] = await upload(
-            wire, folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
-        )
+        body["bundle"] = await upload(wire, folder)
     return body
 
 
-async def upload(wire: AsyncWire, bundle: Bundle) -> str:
-    """Send a bundle that the control plane does not have yet; return its SHA-256."""
+async def upload(wire: AsyncWire, folder: str | os.PathLike[str] | Bundle) -> str:
+    """Pack a folder, and send the bundle if the control plane does not have it yet; return its SHA-256."""
+    from switchyard.bundle import Bundle, pack
+
+    bundle = folder if isinstance(folder, Bundle) else await asyncio.to_thread(pack, folder)
     try:
         await wire.call("HEAD", f"/bundles/{bundle.sha256}")
         return bundle.sha256

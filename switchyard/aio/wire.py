@@ -38,6 +38,7 @@ class AsyncWire:
         self.url = url.rstrip("/").removesuffix("/api/v1")
         self._token, self._timeout_s, self._tries = (token, timeout_s, max(1, tries))
         self._loopback = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._is_plain = self._loopback and parts.scheme == "http"
         self._lock = threading.Lock()
         self._http: httpx.AsyncClient | None = None
 
@@ -178,7 +179,9 @@ class AsyncWire:
                 headers = {"User-Agent": f"yard/{__version__}", "Accept": "application/json, */*;q=0.5"}
                 if self._token:
                     headers["Authorization"] = f"Bearer {self._token}"
-                self._http = httpx.AsyncClient(headers=headers, timeout=self._timeout_s, trust_env=not self._loopback)
+                self._http = httpx.AsyncClient(
+                    headers=headers, timeout=self._timeout_s, trust_env=not self._loopback, verify=not self._is_plain
+                )
             return self._http
 
     def _refusal(self, answer: httpx.Response) -> ApiProblem | Unreachable:
