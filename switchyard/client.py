@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from switchyard import address
@@ -29,12 +29,14 @@ from switchyard.stream import SILENCE_S, listen
 from switchyard.wire import Wire
 
 if TYPE_CHECKING:
+    from switchyard import answers
     from switchyard.bundle import Bundle
     from switchyard.tarstream import Copied
 
 Spec = Mapping[str, Any] | Job
 Ref = int | str | Mapping[str, Any]
-Rows = list[dict[str, Any]]
+Answer = TypeVar("Answer")
+Rows = list[Answer]
 
 BATCH = 500
 """How many jobs travel in one call of ``submit_many``."""
@@ -66,9 +68,9 @@ class Client:
         self.secrets = Secrets(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
-        self.quotas = NumberedSettings(self.wire, "/quotas")
-        self.budgets = NumberedSettings(self.wire, "/budgets")
-        self.limits = NumberedSettings(self.wire, "/limits")
+        self.quotas: NumberedSettings[answers.Quota] = NumberedSettings(self.wire, "/quotas")
+        self.budgets: NumberedSettings[answers.Budget] = NumberedSettings(self.wire, "/budgets")
+        self.limits: NumberedSettings[answers.Limit] = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
         self.project = ""
 
@@ -105,16 +107,16 @@ class Client:
     def close(self) -> None:
         self.wire.close()
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> answers.Overview:
         """Return tiles, heat map, queue and signs that need attention, as on the first page."""
-        return dict(self.wire.get("/overview"))
+        return self.wire.get("/overview")
 
-    def version(self) -> dict[str, Any]:
-        return dict(self.wire.get("/version"))
+    def version(self) -> answers.Version:
+        return self.wire.get("/version")
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> answers.Installation:
         """Return the checks of the installation; staff get the details."""
-        return dict(self.wire.get("/health"))
+        return self.wire.get("/health")
 
     def audit(
         self,
@@ -125,7 +127,7 @@ class Client:
         via: str = "",
         since: datetime | None = None,
         most: int = 100,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[answers.AuditEntry]:
         """Yield audit entries, newest first, at most ``most``. For auditors."""
         wanted = {"actor": actor, "object": object, "action": action, "via": via}
         asked = {name: value or None for name, value in wanted.items()}
@@ -134,9 +136,9 @@ class Client:
 
     def usage(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
-    ) -> dict[str, Any]:
+    ) -> answers.UsageReport:
         """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
-        return dict(self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None}))
+        return self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None})
 
     def usage_csv(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
@@ -145,47 +147,47 @@ class Client:
         wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
         return self.wire.call("GET", "/usage", params=wanted).text
 
-    def whoami(self) -> dict[str, Any]:
-        return dict(self.wire.get("/whoami"))
+    def whoami(self) -> answers.Whoami:
+        return self.wire.get("/whoami")
 
-    def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[dict[str, Any]]:
+    def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[answers.Device]:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
-    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> answers.Calendar:
         """Return each time at which nodes are out of service or reserved, between two times with a zone."""
         params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
-        return dict(self.wire.get("/calendar", params))
+        return self.wire.get("/calendar", params)
 
-    def hardware(self) -> Rows:
+    def hardware(self) -> list[answers.Hardware]:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
         return list(self.wire.get("/hardware")["results"])
 
-    def device_metrics(self, uuid: str, since_s: float = 900.0) -> dict[str, Any]:
+    def device_metrics(self, uuid: str, since_s: float = 900.0) -> answers.DeviceMetrics:
         """Return what a device measured over the last ``since_s`` seconds, in at most 300 steps."""
-        return dict(self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s}))
+        return self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s})
 
-    def device_claims(self, uuid: str) -> Iterator[dict[str, Any]]:
+    def device_claims(self, uuid: str) -> Iterator[answers.PastClaim]:
         """Yield who held a device, newest first, page by page."""
         return pages(self.wire, f"/devices/{quote(uuid, safe='')}/claims", {"limit": 500})
 
-    def pools(self) -> Iterator[dict[str, Any]]:
+    def pools(self) -> Iterator[answers.Pool]:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
 
-    def create_pool(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create_pool(self, settings: Mapping[str, Any]) -> answers.Pool:
         """Add a pool: ``name``, ``profile``, ``max_limit_s`` and others. For operators."""
-        return dict(self.wire.post("/pools", dict(settings)))
+        return self.wire.post("/pools", dict(settings))
 
-    def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Pool:
         """Change a pool; with the ETag of its settings only as they were read. For operators."""
-        return dict(self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match}).json())
+        return self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
-    def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
+    def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
 
@@ -220,12 +222,12 @@ class Jobs:
         body = _sent(self._wire, self._body(spec), workdir)
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
 
-    def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
+    def submit_many(self, specs: Iterable[Spec]) -> Rows[answers.Accepted]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
         if any("workdir" in body for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
-        made: list[dict[str, Any]] = []
+        made: Rows[answers.Accepted] = []
         for at in range(0, len(bodies), BATCH):
             made += self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]})["results"]
         return made
@@ -262,9 +264,9 @@ class Jobs:
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
-    def queue(self, *, pool: str | None = None, limit: int = 100) -> dict[str, Any]:
+    def queue(self, *, pool: str | None = None, limit: int = 100) -> answers.QueueSlice:
         """Return the waiting jobs with their places, ``{"results": [{"place", "job"}], "total"}``; at most 500."""
-        return dict(self._wire.get("/queue", {"pool": pool, "limit": limit}))
+        return self._wire.get("/queue", {"pool": pool, "limit": limit})
 
     def arrays(
         self,
@@ -281,14 +283,14 @@ class Jobs:
         for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
-    def elements(self, array: int | str) -> Iterator[dict[str, Any]]:
+    def elements(self, array: int | str) -> Iterator[answers.ArrayElement]:
         """Yield the elements of an array in short: index, parameters, state and the numbers that they reported."""
         return pages(self._wire, f"/arrays/{quote(reference(array), safe='')}/elements", {"limit": 500})
 
-    def best(self, array: int | str, metric: str, goal: str = "min") -> dict[str, Any] | None:
+    def best(self, array: int | str, metric: str, goal: str = "min") -> answers.BestElement | None:
         """Return the element of an array with the smallest (or ``"max"``: largest) reported value of ``metric``."""
         path = f"/arrays/{quote(reference(array), safe='')}"
-        found: dict[str, Any] | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
+        found: answers.BestElement | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
         return found
 
     def history(
@@ -299,7 +301,7 @@ class Jobs:
         user: str | None = None,
         label: str | None = None,
         limit: int = 1000,
-    ) -> Rows:
+    ) -> Rows[dict[str, Any]]:
         """Return the newest ended jobs as flat rows, which ``pandas.DataFrame`` takes as they are: see
         :meth:`~switchyard.record.JobFields.row`. ``state=None`` for those that have not ended too."""
         found = self.list(state=state, project=project, user=user, label=label, limit=limit)
@@ -446,7 +448,7 @@ class Jobs:
         name = quote(reference(job), safe="")
         return search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
 
-    def streams(self, job: Ref) -> Rows:
+    def streams(self, job: Ref) -> Rows[answers.LogStream]:
         return streams(self._wire, quote(reference(job), safe=""))
 
     def cancel(self, job: Ref, reason: str = "") -> JobRecord:
@@ -463,10 +465,10 @@ class Jobs:
         """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
         return self._act(job, "requeue", reason)
 
-    def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> dict[str, Any]:
+    def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> answers.SignalSent:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
-        return dict(self._wire.post(self._path(job) + "/signal", body))
+        return self._wire.post(self._path(job) + "/signal", body)
 
     def change(self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = "") -> JobRecord:
         """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or
@@ -490,7 +492,7 @@ class Jobs:
         patch: Mapping[str, Any] | None = None,
         reason: str = "",
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.BulkAnswer:
         """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
 
         Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
@@ -498,7 +500,7 @@ class Jobs:
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
         body |= {name: value for name, value in named.items() if value is not None}
-        return dict(self._wire.post("/jobs/bulk", body))
+        return self._wire.post("/jobs/bulk", body)
 
     def adjust(
         self,
@@ -508,7 +510,7 @@ class Jobs:
         ranks: Sequence[int] | None = None,
         reason: str = "",
         **share: Any,
-    ) -> Rows:
+    ) -> Rows[answers.Attempt]:
         """Change the resources of its running attempts in place, those of one stage or of all; return these attempts.
 
         ``share`` has fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
@@ -521,41 +523,41 @@ class Jobs:
             if not attempt.get("ended_at") and not attempt.get("stop_why") and stage in (None, attempt.get("stage"))
         ]
 
-    def why(self, job: Ref) -> dict[str, Any]:
+    def why(self, job: Ref) -> answers.JobWhy:
         """Return why its stages wait, or why they run where they do."""
-        return dict(self._wire.get(self._path(job) + "/why"))
+        return self._wire.get(self._path(job) + "/why")
 
-    def counterfactuals(self, job: Ref) -> dict[str, Any]:
+    def counterfactuals(self, job: Ref) -> answers.JobCounterfactuals:
         """Return changes with which its waiting stages would start; each was tried by the engine."""
-        return dict(self._wire.get(self._path(job) + "/counterfactuals"))
+        return self._wire.get(self._path(job) + "/counterfactuals")
 
-    def spec(self, job: Ref) -> dict[str, Any]:
+    def spec(self, job: Ref) -> answers.SubmittedSpec:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
-        return dict(self._wire.get(self._path(job) + "/spec"))
+        return self._wire.get(self._path(job) + "/spec")
 
-    def failures(self, job: Ref) -> Rows:
+    def failures(self, job: Ref) -> Rows[answers.StageFailure]:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list(self._wire.get(self._path(job) + "/failures")["results"])
 
-    def waits(self, job: Ref) -> Rows:
+    def waits(self, job: Ref) -> Rows[answers.StageWait]:
         """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
         return list(self._wire.get(self._path(job) + "/waits")["results"])
 
-    def pace(self, job: Ref) -> Rows:
+    def pace(self, job: Ref) -> Rows[answers.StagePace]:
         """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
         return list(self._wire.get(self._path(job) + "/pace")["results"])
 
-    def receipt(self, job: Ref) -> dict[str, Any]:
+    def receipt(self, job: Ref) -> answers.Receipt:
         """Return its device time by stage, its energy and cost, and one line of advice."""
-        return dict(self._wire.get(self._path(job) + "/receipt"))
+        return self._wire.get(self._path(job) + "/receipt")
 
-    def events(self, job: Ref) -> Rows:
+    def events(self, job: Ref) -> Rows[answers.JobEvent]:
         return list(pages(self._wire, self._path(job) + "/events", {}))
 
-    def attempts(self, job: Ref) -> Rows:
+    def attempts(self, job: Ref) -> Rows[answers.Attempt]:
         return list(pages(self._wire, self._path(job) + "/attempts", {}))
 
-    def checkpoints(self, job: Ref) -> Rows:
+    def checkpoints(self, job: Ref) -> Rows[answers.Checkpoint]:
         return list(pages(self._wire, self._path(job) + "/checkpoints", {}))
 
     def _act(self, job: Ref, verb: str, reason: str) -> JobRecord:
@@ -671,13 +673,13 @@ class JobRecord(JobFields):
     def change(self, patch: Mapping[str, Any], *, reason: str = "") -> JobRecord:
         return self._jobs.change(self, patch, reason=reason)
 
-    def why(self) -> dict[str, Any]:
+    def why(self) -> answers.JobWhy:
         return self._jobs.why(self)
 
-    def events(self) -> Rows:
+    def events(self) -> list[answers.JobEvent]:
         return self._jobs.events(self)
 
-    def attempts(self) -> Rows:
+    def attempts(self) -> list[answers.Attempt]:
         return self._jobs.attempts(self)
 
 
@@ -687,24 +689,24 @@ class Nodes:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Node]:
         return pages(self._wire, "/nodes", {"limit": 500})
 
-    def get(self, node: str) -> dict[str, Any]:
-        return dict(self._wire.get("/nodes/" + quote(node, safe="")))
+    def get(self, node: str) -> answers.NodeDetail:
+        return self._wire.get("/nodes/" + quote(node, safe=""))
 
-    def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.NodeDetail:
         """Set the ``pools`` of a node, by name, or some of its ``labels``; None takes a label away. For operators."""
         path = "/nodes/" + quote(node, safe="")
-        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
 
-    def join(self, node: str, pool: str, *, leave: bool = False) -> dict[str, Any]:
+    def join(self, node: str, pool: str, *, leave: bool = False) -> answers.NodeDetail:
         """Add a node to a pool, or take it out (``leave``); its other pools stay. For operators."""
         answer = self._wire.call("GET", f"/nodes/{quote(node, safe='')}/settings")
         others = [name for name in answer.json()["pools"] if name != pool]
         return self.change(node, {"pools": others if leave else [*others, pool]}, if_match=answer.headers["ETag"])
 
-    def drain(self, node: str, reason: str = "") -> dict[str, Any]:
+    def drain(self, node: str, reason: str = "") -> answers.Node:
         """Drain a node: running stages finish, nothing new starts."""
         return self._act(node, "drain", reason)
 
@@ -717,7 +719,7 @@ class Nodes:
         deadline_s: float | None = None,
         dry_run: bool = False,
         if_match: str = "*",
-    ) -> dict[str, Any]:
+    ) -> answers.NodeDrain:
         """Drain nodes: what runs may ``finish``, is asked to ``save`` and queued again, or is stopped ``now`` and
         queued again; with ``deadline_s`` what has not finished by then saves.
 
@@ -727,57 +729,56 @@ class Nodes:
         body = {"nodes": list(nodes), "mode": mode, "deadline_s": deadline_s, "reason": reason}
         params = {"dry_run": "true"} if dry_run else None
         headers = None if dry_run else {"If-Match": if_match}
-        return dict(self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers).json())
+        return self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers).json()
 
-    def lost(self, node: str, reason: str = "") -> dict[str, Any]:
+    def lost(self, node: str, reason: str = "") -> answers.Node:
         """Confirm that a LOST node is gone: its stages have ended."""
         return self._act(node, "lost", reason)
 
-    def resume(self, node: str, reason: str = "") -> dict[str, Any]:
+    def resume(self, node: str, reason: str = "") -> answers.Node:
         return self._act(node, "resume", reason)
 
-    def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
+    def rotate(self, node: str, reason: str = "") -> answers.Node:
         """Give its agent a new credential."""
         return self._act(node, "rotate", reason)
 
-    def fuse(self) -> dict[str, Any]:
+    def fuse(self) -> answers.Fuse:
         """Return whether the mass-loss fuse is blown (``blown_at``), and the silent nodes."""
-        return dict(self._wire.get("/fuse"))
+        return self._wire.get("/fuse")
 
-    def release_fuse(self, reason: str) -> dict[str, Any]:
+    def release_fuse(self, reason: str) -> answers.Fuse:
         """Release the fuse: silent nodes may be declared lost, and their stages requeued. For staff."""
-        return dict(self._wire.post("/fuse/release", {"reason": reason}))
+        return self._wire.post("/fuse/release", {"reason": reason})
 
-    def survivors(self) -> Iterator[dict[str, Any]]:
+    def survivors(self) -> Iterator[answers.Survivor]:
         """Yield the parts on nodes that are missing in the database, which was restored from a backup."""
         yield from self._wire.get("/survivors")["results"]
 
-    def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
+    def end_survivor(self, part: str, deed: str, reason: str = "") -> answers.Survivor:
         """Stop a survivor (``stop``), or remove an ended one (``forget``)."""
-        return dict(self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
+        return self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason})
 
-    def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    def cordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         """Take a device out of service, by its uuid or as ``gpu3``; stages that hold it go on."""
         return self._act_on(node, device, "cordon", reason)
 
-    def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    def uncordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         return self._act_on(node, device, "uncordon", reason)
 
-    def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
+    def quarantine(self, node: str, part: str, do: str, reason: str = "") -> answers.Node:
         """Decide about a quarantined part of the node: ``release`` adopts it again, ``discard`` ends it."""
         wanted = {"part": part, "do": do, "reason": reason}
-        return dict(self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
+        return self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted)
 
-    def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
+    def _act_on(self, node: str, device: str, verb: str, reason: str) -> answers.Device:
         name = self.get(node)["name"]
         for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):
             if device in (one["uuid"], f"{one['kind']}{one['index']}"):
-                return dict(self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason}))
+                return self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason})
         raise SwitchyardError(f"node {name} has no device {device}; yard devices --node {name} lists them")
 
-    def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
-        answer = self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
-        return answer if isinstance(answer, dict) else self.get(node)
+    def _act(self, node: str, verb: str, reason: str) -> answers.Node:
+        return self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
 
 
 class Maintenance:
@@ -786,7 +787,7 @@ class Maintenance:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> Iterator[answers.MaintenanceWindow]:
         """Yield the windows that have not ended; all windows with ``everything``."""
         return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
 
@@ -802,17 +803,17 @@ class Maintenance:
         cron: str = "",
         time_zone: str = "UTC",
         lasts_s: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> answers.MaintenanceWindowDetail:
         """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
         have a zone. With ``cron`` and ``lasts_s`` one begins at each time of the line in between."""
         window = _entry(starts_at, ends_at, reason, cron, time_zone, lasts_s)
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
-        return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
+        return self._wire.post("/maintenance-windows", {**window, **named}, params=params)
 
-    def cancel(self, window: int) -> dict[str, Any]:
+    def cancel(self, window: int) -> answers.MaintenanceWindow:
         """Cancel a window, also one that has begun."""
-        return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+        return self._wire.post(f"/maintenance-windows/{window}/cancel", {})
 
 
 class Reservations:
@@ -821,12 +822,12 @@ class Reservations:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> Iterator[answers.Reservation]:
         """Yield the reservations that have not ended; all of them with ``everything``."""
         return pages(self._wire, "/reservations", {"limit": 500, "all": "true" if everything else None})
 
-    def get(self, name: str) -> dict[str, Any]:
-        return dict(self._wire.get("/reservations/" + quote(name, safe="")))
+    def get(self, name: str) -> answers.Reservation:
+        return self._wire.get("/reservations/" + quote(name, safe=""))
 
     def plan(
         self,
@@ -845,7 +846,7 @@ class Reservations:
         time_zone: str = "UTC",
         lasts_s: int | None = None,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.Reservation:
         """Reserve ``nodes``, or as many whole nodes of a ``pool`` as have ``count`` devices of a kind or model, for the
         jobs of a project, or of some of its ``users``, that name the reservation. For operators."""
         body = {
@@ -857,11 +858,11 @@ class Reservations:
         }
         named = {"pool": pool, "device": device, "count": count}
         body |= {key: value for key, value in named.items() if value}
-        return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
+        return self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None)
 
-    def cancel(self, name: str) -> dict[str, Any]:
+    def cancel(self, name: str) -> answers.Reservation:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
-        return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+        return self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {})
 
 
 def _entry(
@@ -878,31 +879,31 @@ class Schedules:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[answers.Schedule]:
         """Yield the schedules that you may see, newest first."""
         return pages(self._wire, "/schedules", {"limit": 500, "project": project, "name": name})
 
-    def get(self, schedule: int) -> dict[str, Any]:
+    def get(self, schedule: int) -> answers.ScheduleDetail:
         """Return ``schedule`` with its ``job`` file, its next ``times`` and its newest ``runs``."""
-        return dict(self._wire.get(f"/schedules/{schedule}"))
+        return self._wire.get(f"/schedules/{schedule}")
 
-    def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
+    def create(self, name: str, job: Spec, cron: str, **settings: Any) -> answers.ScheduleDetail:
         """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
         ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
         body = _sent(self._wire, job.to_spec() if isinstance(job, Job) else dict(job))
-        return dict(self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
+        return self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings})
 
-    def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ScheduleDetail:
         """Change what ``patch`` names, such as ``{"paused": True}``; the ``workdir`` of a ``job`` is sent first."""
         body = dict(patch)
         if body.get("job"):
             body["job"] = _sent(self._wire, dict(body["job"]))
         path = f"/schedules/{schedule}"
-        return dict(self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json()
 
-    def run(self, schedule: int) -> dict[str, Any]:
+    def run(self, schedule: int) -> answers.ScheduleRun:
         """Submit its job file now; return what became of it (``outcome``, ``job``)."""
-        return dict(self._wire.post(f"/schedules/{schedule}/run", {}))
+        return self._wire.post(f"/schedules/{schedule}/run", {})
 
     def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
@@ -915,29 +916,29 @@ class Simulations:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Simulation]:
         """Yield the simulations that you may see, newest first."""
         return pages(self._wire, "/simulations", {"limit": 500})
 
-    def get(self, simulation: int) -> dict[str, Any]:
+    def get(self, simulation: int) -> answers.SimulationDetail:
         """Return a ``simulation`` with its ``scenario``, and its ``result`` once it is DONE."""
-        return dict(self._wire.get(f"/simulations/{simulation}"))
+        return self._wire.get(f"/simulations/{simulation}")
 
-    def create(self, scenario: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, scenario: Mapping[str, Any]) -> answers.Simulation:
         """Begin a simulation of ``trace``, ``world``, ``profiles``, ``loads`` and ``seeds``."""
-        return dict(self._wire.post("/simulations", dict(scenario)))
+        return self._wire.post("/simulations", dict(scenario))
 
-    def cancel(self, simulation: int) -> dict[str, Any]:
+    def cancel(self, simulation: int) -> answers.Simulation:
         """Cancel a simulation; it ends within a second."""
-        return dict(self._wire.post(f"/simulations/{simulation}/cancel", {}))
+        return self._wire.post(f"/simulations/{simulation}/cancel", {})
 
     def wait(
         self,
         simulation: int,
         timeout_s: float | None = None,
         *,
-        told: Callable[[dict[str, Any]], None] | None = None,
-    ) -> dict[str, Any]:
+        told: Callable[[answers.Simulation], None] | None = None,
+    ) -> answers.SimulationDetail:
         """Return what :meth:`get` does once it is DONE, FAILED or CANCELLED; ``told`` hears each time how it stands.
 
         Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
@@ -972,18 +973,18 @@ class Templates:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, project: str | None = None) -> list[dict[str, Any]]:
+    def list(self, *, project: str | None = None) -> Rows[answers.JobTemplate]:
         """Return the templates that you may see; with ``project`` those that are offered in it."""
         return list(self._wire.get("/templates", {"project": project} if project else None)["results"])
 
-    def get(self, name: str, *, project: str | None = None) -> dict[str, Any]:
+    def get(self, name: str, *, project: str | None = None) -> answers.JobTemplate:
         """Return a template: that of the project, else everybody's."""
-        return dict(self._wire.get(f"/templates/{name}", {"project": project} if project else None))
+        return self._wire.get(f"/templates/{name}", {"project": project} if project else None)
 
-    def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> dict[str, Any]:
+    def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> answers.JobTemplate:
         """Make or replace a template of ``title``, ``description``, ``parameters`` and ``job``."""
         params = {"project": project} if project else None
-        return dict(self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params).json())
+        return self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params).json()
 
     def fill(self, name: str, values: Mapping[str, Any], *, project: str = "") -> dict[str, Any]:
         """Return the job file of a template with these values, to be submitted or previewed."""
@@ -1000,13 +1001,13 @@ class Consolidation:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def get(self) -> dict[str, Any]:
+    def get(self) -> answers.Consolidation:
         """Return all present advice, in queue order."""
-        return dict(self._wire.get("/consolidation"))
+        return self._wire.get("/consolidation")
 
-    def follow(self, stage: str) -> dict[str, Any]:
+    def follow(self, stage: str) -> answers.ConsolidationAdvice:
         """Follow the advice for the stage with this id."""
-        return dict(self._wire.post("/consolidation", {"stage": stage}))
+        return self._wire.post("/consolidation", {"stage": stage})
 
 
 class Secrets:
@@ -1015,15 +1016,13 @@ class Secrets:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, project: str) -> Iterator[dict[str, Any]]:
+    def list(self, project: str) -> Iterator[answers.Secret]:
         """Yield the secrets of a project by name."""
         yield from self._wire.get(_secrets_of(project))["results"]
 
-    def set(self, project: str, name: str, value: str) -> dict[str, Any]:
+    def set(self, project: str, name: str, value: str) -> answers.Secret:
         """Create a secret or set its value; the same value again makes no new version."""
-        return dict(
-            self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
-        )
+        return self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
 
     def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
@@ -1036,35 +1035,33 @@ class Projects:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Project]:
         """Yield the projects with their members, by name."""
         yield from self._wire.get("/projects")["results"]
 
-    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, settings: Mapping[str, Any]) -> answers.Project:
         """Add a project: ``name``, ``weight``, ``description``. For accountants."""
-        return dict(self._wire.post("/projects", dict(settings)))
+        return self._wire.post("/projects", dict(settings))
 
-    def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Project:
         """Change a project; with the ETag of its settings only as they were read. For accountants."""
-        return dict(
-            self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match}).json()
-        )
+        return self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete(self, project: str, *, if_match: str = "*") -> None:
         """Delete a project that never had a job. For accountants."""
         self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
 
-    def set_member(self, project: str, user: str, role: str) -> dict[str, Any]:
+    def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""
         path = f"{_project(project)}/members/{quote(user, safe='')}"
-        return dict(self._wire.call("PUT", path, json={"role": role}).json())
+        return self._wire.call("PUT", path, json={"role": role}).json()
 
     def remove_member(self, project: str, user: str) -> None:
         """Take a person's role away. For leads and accountants."""
         self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
 
 
-class NumberedSettings:
+class NumberedSettings(Generic[Answer]):
     """Quotas, budgets or limits: rows with numbers, which accountants set.
 
     A quota has ``project``, ``kind``, ``nominal`` and others. A budget has ``project``, ``hours`` of a ``kind`` in each
@@ -1076,13 +1073,13 @@ class NumberedSettings:
         self._wire = wire
         self._path = path
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[Answer]:
         """Yield those that you may see, with what is used of each."""
         yield from self._wire.get(self._path)["results"]
 
-    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, settings: Mapping[str, Any]) -> Answer:
         """Add one. For accountants."""
-        return dict(self._wire.post(self._path, dict(settings)))
+        return self._wire.post(self._path, dict(settings))
 
     def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
         """Change one; with its ETag only as it was read. For accountants."""
@@ -1100,13 +1097,13 @@ class Tokens:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.OwnToken]:
         """Yield your tokens, newest first."""
         yield from self._wire.get("/tokens")["results"]
 
-    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(self._wire.post("/tokens", _token(name, scopes, days)))
+        return self._wire.post("/tokens", _token(name, scopes, days))
 
     def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
@@ -1119,33 +1116,33 @@ class ServiceAccounts:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.ServiceAccount]:
         """Yield the service accounts of the projects that you lead."""
         yield from self._wire.get("/service-accounts")["results"]
 
-    def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> dict[str, Any]:
+    def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> answers.ServiceAccount:
         """Make the service account NAME@PROJECT, a viewer or member of its project."""
         asked = {"project": project, "name": name, "role": role, "description": description}
-        return dict(self._wire.post("/service-accounts", asked))
+        return self._wire.post("/service-accounts", asked)
 
-    def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ServiceAccount:
         """Change ``role``, ``is_active`` or ``description``; an inactive account's tokens are refused at once."""
         path = _service_account(account)
-        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete(self, account: str, *, if_match: str = "*") -> None:
         """Delete a service account that never had a job, with its tokens."""
         self._wire.call("DELETE", _service_account(account), headers={"If-Match": if_match})
 
-    def tokens(self, account: str) -> Iterator[dict[str, Any]]:
+    def tokens(self, account: str) -> Iterator[answers.OwnToken]:
         """Yield the tokens of a service account, newest first, without their secrets."""
         yield from self._wire.get(f"{_service_account(account)}/tokens")["results"]
 
     def create_token(
         self, account: str, name: str, *, scopes: Sequence[str] = (), days: int | None = None
-    ) -> dict[str, Any]:
+    ) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days)))
+        return self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days))
 
     def revoke_token(self, account: str, token: str) -> None:
         """Revoke a token of a service account by its id, at once."""
@@ -1219,7 +1216,7 @@ def upload(wire: Wire, folder: str | os.PathLike[str] | Bundle) -> str:
     return bundle.sha256
 
 
-def pages(wire: Wire, path: str, params: Mapping[str, Any], most: int | None = None) -> Iterator[dict[str, Any]]:
+def pages(wire: Wire, path: str, params: Mapping[str, Any], most: int | None = None) -> Iterator[Any]:
     """Yield every item of a list, or ``most`` of them, following ``next`` to the end.
 
     Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.

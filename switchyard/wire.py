@@ -166,7 +166,7 @@ class Wire:
 
         asked = {name: value for name, value in params.items() if value is not None}
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": since} if since else {})
-        request = {"params": asked, "headers": headers, "timeout": silence_s}
+        request: dict[str, Any] = {"params": asked, "headers": headers, "timeout": silence_s}
         with ExitStack() as opened:
             try:
                 answer = opened.enter_context(self._client().stream("GET", f"{self.url}/api/v1{path}", **request))

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 from urllib.parse import quote, urlsplit
 
 from switchyard import address
@@ -26,6 +26,7 @@ from switchyard.client import (
     EVERY_STATE,
     LONGEST_POLL_S,
     MOST_DEAF,
+    Answer,
     Ref,
     Rows,
     Spec,
@@ -46,6 +47,7 @@ from switchyard.record import JobFields
 from switchyard.stream import SILENCE_S
 
 if TYPE_CHECKING:
+    from switchyard import answers
     from switchyard.bundle import Bundle
     from switchyard.tarstream import Copied
 
@@ -70,9 +72,9 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self.wire)
         self.service_accounts = AsyncServiceAccounts(self.wire)
         self.projects = AsyncProjects(self.wire)
-        self.quotas = AsyncNumberedSettings(self.wire, "/quotas")
-        self.budgets = AsyncNumberedSettings(self.wire, "/budgets")
-        self.limits = AsyncNumberedSettings(self.wire, "/limits")
+        self.quotas: AsyncNumberedSettings[answers.Quota] = AsyncNumberedSettings(self.wire, "/quotas")
+        self.budgets: AsyncNumberedSettings[answers.Budget] = AsyncNumberedSettings(self.wire, "/budgets")
+        self.limits: AsyncNumberedSettings[answers.Limit] = AsyncNumberedSettings(self.wire, "/limits")
         self.tokens = AsyncTokens(self.wire)
         self.project = ""
 
@@ -101,16 +103,16 @@ class AsyncClient:
     async def close(self) -> None:
         await self.wire.close()
 
-    async def overview(self) -> dict[str, Any]:
+    async def overview(self) -> answers.Overview:
         """Return tiles, heat map, queue and signs that need attention, as on the first page."""
-        return dict(await self.wire.get("/overview"))
+        return await self.wire.get("/overview")
 
-    async def version(self) -> dict[str, Any]:
-        return dict(await self.wire.get("/version"))
+    async def version(self) -> answers.Version:
+        return await self.wire.get("/version")
 
-    async def health(self) -> dict[str, Any]:
+    async def health(self) -> answers.Installation:
         """Return the checks of the installation; staff get the details."""
-        return dict(await self.wire.get("/health"))
+        return await self.wire.get("/health")
 
     def audit(
         self,
@@ -121,7 +123,7 @@ class AsyncClient:
         via: str = "",
         since: datetime | None = None,
         most: int = 100,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncIterator[answers.AuditEntry]:
         """Yield audit entries, newest first, at most ``most``. For auditors."""
         wanted = {"actor": actor, "object": object, "action": action, "via": via}
         asked = {name: value or None for name, value in wanted.items()}
@@ -130,9 +132,9 @@ class AsyncClient:
 
     async def usage(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
-    ) -> dict[str, Any]:
+    ) -> answers.UsageReport:
         """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
-        return dict(await self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None}))
+        return await self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None})
 
     async def usage_csv(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
@@ -141,49 +143,47 @@ class AsyncClient:
         wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
         return (await self.wire.call("GET", "/usage", params=wanted)).text
 
-    async def whoami(self) -> dict[str, Any]:
-        return dict(await self.wire.get("/whoami"))
+    async def whoami(self) -> answers.Whoami:
+        return await self.wire.get("/whoami")
 
-    def devices(self, *, kind: str | None = None, node: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    def devices(self, *, kind: str | None = None, node: str | None = None) -> AsyncIterator[answers.Device]:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
-    async def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+    async def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> answers.Calendar:
         """Return each time at which nodes are out of service or reserved, between two times with a zone."""
         params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
-        return dict(await self.wire.get("/calendar", params))
+        return await self.wire.get("/calendar", params)
 
-    async def hardware(self) -> Rows:
+    async def hardware(self) -> list[answers.Hardware]:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
         return list((await self.wire.get("/hardware"))["results"])
 
-    async def device_metrics(self, uuid: str, since_s: float = 900.0) -> dict[str, Any]:
+    async def device_metrics(self, uuid: str, since_s: float = 900.0) -> answers.DeviceMetrics:
         """Return what a device measured over the last ``since_s`` seconds, in at most 300 steps."""
-        return dict(await self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s}))
+        return await self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s})
 
-    def device_claims(self, uuid: str) -> AsyncIterator[dict[str, Any]]:
+    def device_claims(self, uuid: str) -> AsyncIterator[answers.PastClaim]:
         """Yield who held a device, newest first, page by page."""
         return pages(self.wire, f"/devices/{quote(uuid, safe='')}/claims", {"limit": 500})
 
-    def pools(self) -> AsyncIterator[dict[str, Any]]:
+    def pools(self) -> AsyncIterator[answers.Pool]:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
 
-    async def create_pool(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    async def create_pool(self, settings: Mapping[str, Any]) -> answers.Pool:
         """Add a pool: ``name``, ``profile``, ``max_limit_s`` and others. For operators."""
-        return dict(await self.wire.post("/pools", dict(settings)))
+        return await self.wire.post("/pools", dict(settings))
 
-    async def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    async def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Pool:
         """Change a pool; with the ETag of its settings only as they were read. For operators."""
-        return dict(
-            (await self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match})).json()
-        )
+        return (await self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match})).json()
 
     async def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         await self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
-    def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
 
@@ -214,12 +214,12 @@ class AsyncJobs:
         body = await _sent(self._wire, self._body(spec), workdir)
         return AsyncJobRecord(self, await self._wire.post("/jobs", body, key=idempotency_key))
 
-    async def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
+    async def submit_many(self, specs: Iterable[Spec]) -> Rows[answers.Accepted]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
         if any("workdir" in body for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with AsyncClient.upload and give its bundle")
-        made: list[dict[str, Any]] = []
+        made: Rows[answers.Accepted] = []
         for at in range(0, len(bodies), BATCH):
             made += (await self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]}))["results"]
         return made
@@ -256,9 +256,9 @@ class AsyncJobs:
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
-    async def queue(self, *, pool: str | None = None, limit: int = 100) -> dict[str, Any]:
+    async def queue(self, *, pool: str | None = None, limit: int = 100) -> answers.QueueSlice:
         """Return the waiting jobs with their places, ``{"results": [{"place", "job"}], "total"}``; at most 500."""
-        return dict(await self._wire.get("/queue", {"pool": pool, "limit": limit}))
+        return await self._wire.get("/queue", {"pool": pool, "limit": limit})
 
     async def arrays(
         self,
@@ -275,14 +275,14 @@ class AsyncJobs:
         async for record in pages(self._wire, "/arrays", asked, limit):
             yield AsyncJobRecord(self, record)
 
-    def elements(self, array: int | str) -> AsyncIterator[dict[str, Any]]:
+    def elements(self, array: int | str) -> AsyncIterator[answers.ArrayElement]:
         """Yield the elements of an array in short: index, parameters, state and the numbers that they reported."""
         return pages(self._wire, f"/arrays/{quote(reference(array), safe='')}/elements", {"limit": 500})
 
-    async def best(self, array: int | str, metric: str, goal: str = "min") -> dict[str, Any] | None:
+    async def best(self, array: int | str, metric: str, goal: str = "min") -> answers.BestElement | None:
         """Return the element of an array with the smallest (or ``"max"``: largest) reported value of ``metric``."""
         path = f"/arrays/{quote(reference(array), safe='')}"
-        found: dict[str, Any] | None = (await self._wire.get(path, {"metric": metric, "goal": goal}))["best"]
+        found: answers.BestElement | None = (await self._wire.get(path, {"metric": metric, "goal": goal}))["best"]
         return found
 
     async def history(
@@ -293,7 +293,7 @@ class AsyncJobs:
         user: str | None = None,
         label: str | None = None,
         limit: int = 1000,
-    ) -> Rows:
+    ) -> Rows[dict[str, Any]]:
         """Return the newest ended jobs as flat rows, which ``pandas.DataFrame`` takes as they are: see
         :meth:`~switchyard.record.JobFields.row`. ``state=None`` for those that have not ended too."""
         found = self.list(state=state, project=project, user=user, label=label, limit=limit)
@@ -435,7 +435,7 @@ class AsyncJobs:
         name = quote(reference(job), safe="")
         return search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
 
-    async def streams(self, job: Ref) -> Rows:
+    async def streams(self, job: Ref) -> Rows[answers.LogStream]:
         return await streams(self._wire, quote(reference(job), safe=""))
 
     async def cancel(self, job: Ref, reason: str = "") -> AsyncJobRecord:
@@ -452,10 +452,10 @@ class AsyncJobs:
         """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
         return await self._act(job, "requeue", reason)
 
-    async def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> dict[str, Any]:
+    async def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> answers.SignalSent:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
-        return dict(await self._wire.post(self._path(job) + "/signal", body))
+        return await self._wire.post(self._path(job) + "/signal", body)
 
     async def change(
         self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = ""
@@ -481,7 +481,7 @@ class AsyncJobs:
         patch: Mapping[str, Any] | None = None,
         reason: str = "",
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.BulkAnswer:
         """Cancel, hold, release, requeue or change up to 500 jobs, named or ``matching`` filters of :meth:`list`.
 
         Returns what came of each. With ``dry_run`` it returns what would, and does nothing.
@@ -489,11 +489,11 @@ class AsyncJobs:
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
         body |= {name: value for name, value in named.items() if value is not None}
-        return dict(await self._wire.post("/jobs/bulk", body))
+        return await self._wire.post("/jobs/bulk", body)
 
     async def adjust(
         self, job: Ref, *, stage: str | None = None, ranks: Sequence[int] | None = None, reason: str = "", **share: Any
-    ) -> Rows:
+    ) -> Rows[answers.Attempt]:
         """Change the resources of its running attempts in place, those of one stage or of all; return these attempts.
 
         ``share`` has fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
@@ -506,41 +506,41 @@ class AsyncJobs:
             if not attempt.get("ended_at") and (not attempt.get("stop_why")) and (stage in (None, attempt.get("stage")))
         ]
 
-    async def why(self, job: Ref) -> dict[str, Any]:
+    async def why(self, job: Ref) -> answers.JobWhy:
         """Return why its stages wait, or why they run where they do."""
-        return dict(await self._wire.get(self._path(job) + "/why"))
+        return await self._wire.get(self._path(job) + "/why")
 
-    async def counterfactuals(self, job: Ref) -> dict[str, Any]:
+    async def counterfactuals(self, job: Ref) -> answers.JobCounterfactuals:
         """Return changes with which its waiting stages would start; each was tried by the engine."""
-        return dict(await self._wire.get(self._path(job) + "/counterfactuals"))
+        return await self._wire.get(self._path(job) + "/counterfactuals")
 
-    async def spec(self, job: Ref) -> dict[str, Any]:
+    async def spec(self, job: Ref) -> answers.SubmittedSpec:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
-        return dict(await self._wire.get(self._path(job) + "/spec"))
+        return await self._wire.get(self._path(job) + "/spec")
 
-    async def failures(self, job: Ref) -> Rows:
+    async def failures(self, job: Ref) -> Rows[answers.StageFailure]:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list((await self._wire.get(self._path(job) + "/failures"))["results"])
 
-    async def waits(self, job: Ref) -> Rows:
+    async def waits(self, job: Ref) -> Rows[answers.StageWait]:
         """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
         return list((await self._wire.get(self._path(job) + "/waits"))["results"])
 
-    async def pace(self, job: Ref) -> Rows:
+    async def pace(self, job: Ref) -> Rows[answers.StagePace]:
         """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
         return list((await self._wire.get(self._path(job) + "/pace"))["results"])
 
-    async def receipt(self, job: Ref) -> dict[str, Any]:
+    async def receipt(self, job: Ref) -> answers.Receipt:
         """Return its device time by stage, its energy and cost, and one line of advice."""
-        return dict(await self._wire.get(self._path(job) + "/receipt"))
+        return await self._wire.get(self._path(job) + "/receipt")
 
-    async def events(self, job: Ref) -> Rows:
+    async def events(self, job: Ref) -> Rows[answers.JobEvent]:
         return [each async for each in pages(self._wire, self._path(job) + "/events", {})]
 
-    async def attempts(self, job: Ref) -> Rows:
+    async def attempts(self, job: Ref) -> Rows[answers.Attempt]:
         return [each async for each in pages(self._wire, self._path(job) + "/attempts", {})]
 
-    async def checkpoints(self, job: Ref) -> Rows:
+    async def checkpoints(self, job: Ref) -> Rows[answers.Checkpoint]:
         return [each async for each in pages(self._wire, self._path(job) + "/checkpoints", {})]
 
     async def _act(self, job: Ref, verb: str, reason: str) -> AsyncJobRecord:
@@ -660,13 +660,13 @@ class AsyncJobRecord(JobFields):
     async def change(self, patch: Mapping[str, Any], *, reason: str = "") -> AsyncJobRecord:
         return await self._jobs.change(self, patch, reason=reason)
 
-    async def why(self) -> dict[str, Any]:
+    async def why(self) -> answers.JobWhy:
         return await self._jobs.why(self)
 
-    async def events(self) -> Rows:
+    async def events(self) -> list[answers.JobEvent]:
         return await self._jobs.events(self)
 
-    async def attempts(self) -> Rows:
+    async def attempts(self) -> list[answers.Attempt]:
         return await self._jobs.attempts(self)
 
 
@@ -676,24 +676,24 @@ class AsyncNodes:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    def list(self) -> AsyncIterator[dict[str, Any]]:
+    def list(self) -> AsyncIterator[answers.Node]:
         return pages(self._wire, "/nodes", {"limit": 500})
 
-    async def get(self, node: str) -> dict[str, Any]:
-        return dict(await self._wire.get("/nodes/" + quote(node, safe="")))
+    async def get(self, node: str) -> answers.NodeDetail:
+        return await self._wire.get("/nodes/" + quote(node, safe=""))
 
-    async def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    async def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.NodeDetail:
         """Set the ``pools`` of a node, by name, or some of its ``labels``; None takes a label away. For operators."""
         path = "/nodes/" + quote(node, safe="")
-        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+        return (await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json()
 
-    async def join(self, node: str, pool: str, *, leave: bool = False) -> dict[str, Any]:
+    async def join(self, node: str, pool: str, *, leave: bool = False) -> answers.NodeDetail:
         """Add a node to a pool, or take it out (``leave``); its other pools stay. For operators."""
         answer = await self._wire.call("GET", f"/nodes/{quote(node, safe='')}/settings")
         others = [name for name in answer.json()["pools"] if name != pool]
         return await self.change(node, {"pools": others if leave else [*others, pool]}, if_match=answer.headers["ETag"])
 
-    async def drain(self, node: str, reason: str = "") -> dict[str, Any]:
+    async def drain(self, node: str, reason: str = "") -> answers.Node:
         """Drain a node: running stages finish, nothing new starts."""
         return await self._act(node, "drain", reason)
 
@@ -706,7 +706,7 @@ class AsyncNodes:
         deadline_s: float | None = None,
         dry_run: bool = False,
         if_match: str = "*",
-    ) -> dict[str, Any]:
+    ) -> answers.NodeDrain:
         """Drain nodes: what runs may ``finish``, is asked to ``save`` and queued again, or is stopped ``now`` and
         queued again; with ``deadline_s`` what has not finished by then saves.
 
@@ -716,58 +716,57 @@ class AsyncNodes:
         body = {"nodes": list(nodes), "mode": mode, "deadline_s": deadline_s, "reason": reason}
         params = {"dry_run": "true"} if dry_run else None
         headers = None if dry_run else {"If-Match": if_match}
-        return dict((await self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers)).json())
+        return (await self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers)).json()
 
-    async def lost(self, node: str, reason: str = "") -> dict[str, Any]:
+    async def lost(self, node: str, reason: str = "") -> answers.Node:
         """Confirm that a LOST node is gone: its stages have ended."""
         return await self._act(node, "lost", reason)
 
-    async def resume(self, node: str, reason: str = "") -> dict[str, Any]:
+    async def resume(self, node: str, reason: str = "") -> answers.Node:
         return await self._act(node, "resume", reason)
 
-    async def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
+    async def rotate(self, node: str, reason: str = "") -> answers.Node:
         """Give its agent a new credential."""
         return await self._act(node, "rotate", reason)
 
-    async def fuse(self) -> dict[str, Any]:
+    async def fuse(self) -> answers.Fuse:
         """Return whether the mass-loss fuse is blown (``blown_at``), and the silent nodes."""
-        return dict(await self._wire.get("/fuse"))
+        return await self._wire.get("/fuse")
 
-    async def release_fuse(self, reason: str) -> dict[str, Any]:
+    async def release_fuse(self, reason: str) -> answers.Fuse:
         """Release the fuse: silent nodes may be declared lost, and their stages requeued. For staff."""
-        return dict(await self._wire.post("/fuse/release", {"reason": reason}))
+        return await self._wire.post("/fuse/release", {"reason": reason})
 
-    async def survivors(self) -> AsyncIterator[dict[str, Any]]:
+    async def survivors(self) -> AsyncIterator[answers.Survivor]:
         """Yield the parts on nodes that are missing in the database, which was restored from a backup."""
         for each in (await self._wire.get("/survivors"))["results"]:
             yield each
 
-    async def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
+    async def end_survivor(self, part: str, deed: str, reason: str = "") -> answers.Survivor:
         """Stop a survivor (``stop``), or remove an ended one (``forget``)."""
-        return dict(await self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
+        return await self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason})
 
-    async def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    async def cordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         """Take a device out of service, by its uuid or as ``gpu3``; stages that hold it go on."""
         return await self._act_on(node, device, "cordon", reason)
 
-    async def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    async def uncordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         return await self._act_on(node, device, "uncordon", reason)
 
-    async def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
+    async def quarantine(self, node: str, part: str, do: str, reason: str = "") -> answers.Node:
         """Decide about a quarantined part of the node: ``release`` adopts it again, ``discard`` ends it."""
         wanted = {"part": part, "do": do, "reason": reason}
-        return dict(await self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
+        return await self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted)
 
-    async def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
+    async def _act_on(self, node: str, device: str, verb: str, reason: str) -> answers.Device:
         name = (await self.get(node))["name"]
         async for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):
             if device in (one["uuid"], f"{one['kind']}{one['index']}"):
-                return dict(await self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason}))
+                return await self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason})
         raise SwitchyardError(f"node {name} has no device {device}; yard devices --node {name} lists them")
 
-    async def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
-        answer = await self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
-        return answer if isinstance(answer, dict) else await self.get(node)
+    async def _act(self, node: str, verb: str, reason: str) -> answers.Node:
+        return await self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
 
 
 class AsyncMaintenance:
@@ -776,7 +775,7 @@ class AsyncMaintenance:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> AsyncIterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> AsyncIterator[answers.MaintenanceWindow]:
         """Yield the windows that have not ended; all windows with ``everything``."""
         return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
 
@@ -792,17 +791,17 @@ class AsyncMaintenance:
         cron: str = "",
         time_zone: str = "UTC",
         lasts_s: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> answers.MaintenanceWindowDetail:
         """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
         have a zone. With ``cron`` and ``lasts_s`` one begins at each time of the line in between."""
         window = _entry(starts_at, ends_at, reason, cron, time_zone, lasts_s)
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
-        return dict(await self._wire.post("/maintenance-windows", {**window, **named}, params=params))
+        return await self._wire.post("/maintenance-windows", {**window, **named}, params=params)
 
-    async def cancel(self, window: int) -> dict[str, Any]:
+    async def cancel(self, window: int) -> answers.MaintenanceWindow:
         """Cancel a window, also one that has begun."""
-        return dict(await self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+        return await self._wire.post(f"/maintenance-windows/{window}/cancel", {})
 
 
 class AsyncReservations:
@@ -811,12 +810,12 @@ class AsyncReservations:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> AsyncIterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> AsyncIterator[answers.Reservation]:
         """Yield the reservations that have not ended; all of them with ``everything``."""
         return pages(self._wire, "/reservations", {"limit": 500, "all": "true" if everything else None})
 
-    async def get(self, name: str) -> dict[str, Any]:
-        return dict(await self._wire.get("/reservations/" + quote(name, safe="")))
+    async def get(self, name: str) -> answers.Reservation:
+        return await self._wire.get("/reservations/" + quote(name, safe=""))
 
     async def plan(
         self,
@@ -835,7 +834,7 @@ class AsyncReservations:
         time_zone: str = "UTC",
         lasts_s: int | None = None,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.Reservation:
         """Reserve ``nodes``, or as many whole nodes of a ``pool`` as have ``count`` devices of a kind or model, for the
         jobs of a project, or of some of its ``users``, that name the reservation. For operators."""
         body = {
@@ -847,11 +846,11 @@ class AsyncReservations:
         }
         named = {"pool": pool, "device": device, "count": count}
         body |= {key: value for key, value in named.items() if value}
-        return dict(await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
+        return await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None)
 
-    async def cancel(self, name: str) -> dict[str, Any]:
+    async def cancel(self, name: str) -> answers.Reservation:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
-        return dict(await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+        return await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {})
 
 
 class AsyncSchedules:
@@ -860,31 +859,31 @@ class AsyncSchedules:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    def list(self, *, project: str | None = None, name: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    def list(self, *, project: str | None = None, name: str | None = None) -> AsyncIterator[answers.Schedule]:
         """Yield the schedules that you may see, newest first."""
         return pages(self._wire, "/schedules", {"limit": 500, "project": project, "name": name})
 
-    async def get(self, schedule: int) -> dict[str, Any]:
+    async def get(self, schedule: int) -> answers.ScheduleDetail:
         """Return ``schedule`` with its ``job`` file, its next ``times`` and its newest ``runs``."""
-        return dict(await self._wire.get(f"/schedules/{schedule}"))
+        return await self._wire.get(f"/schedules/{schedule}")
 
-    async def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
+    async def create(self, name: str, job: Spec, cron: str, **settings: Any) -> answers.ScheduleDetail:
         """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
         ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
         body = await _sent(self._wire, job.to_spec() if isinstance(job, Job) else dict(job))
-        return dict(await self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
+        return await self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings})
 
-    async def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    async def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ScheduleDetail:
         """Change what ``patch`` names, such as ``{"paused": True}``; the ``workdir`` of a ``job`` is sent first."""
         body = dict(patch)
         if body.get("job"):
             body["job"] = await _sent(self._wire, dict(body["job"]))
         path = f"/schedules/{schedule}"
-        return dict((await self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match})).json())
+        return (await self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match})).json()
 
-    async def run(self, schedule: int) -> dict[str, Any]:
+    async def run(self, schedule: int) -> answers.ScheduleRun:
         """Submit its job file now; return what became of it (``outcome``, ``job``)."""
-        return dict(await self._wire.post(f"/schedules/{schedule}/run", {}))
+        return await self._wire.post(f"/schedules/{schedule}/run", {})
 
     async def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
@@ -897,25 +896,29 @@ class AsyncSimulations:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    def list(self) -> AsyncIterator[dict[str, Any]]:
+    def list(self) -> AsyncIterator[answers.Simulation]:
         """Yield the simulations that you may see, newest first."""
         return pages(self._wire, "/simulations", {"limit": 500})
 
-    async def get(self, simulation: int) -> dict[str, Any]:
+    async def get(self, simulation: int) -> answers.SimulationDetail:
         """Return a ``simulation`` with its ``scenario``, and its ``result`` once it is DONE."""
-        return dict(await self._wire.get(f"/simulations/{simulation}"))
+        return await self._wire.get(f"/simulations/{simulation}")
 
-    async def create(self, scenario: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, scenario: Mapping[str, Any]) -> answers.Simulation:
         """Begin a simulation of ``trace``, ``world``, ``profiles``, ``loads`` and ``seeds``."""
-        return dict(await self._wire.post("/simulations", dict(scenario)))
+        return await self._wire.post("/simulations", dict(scenario))
 
-    async def cancel(self, simulation: int) -> dict[str, Any]:
+    async def cancel(self, simulation: int) -> answers.Simulation:
         """Cancel a simulation; it ends within a second."""
-        return dict(await self._wire.post(f"/simulations/{simulation}/cancel", {}))
+        return await self._wire.post(f"/simulations/{simulation}/cancel", {})
 
     async def wait(
-        self, simulation: int, timeout_s: float | None = None, *, told: Callable[[dict[str, Any]], None] | None = None
-    ) -> dict[str, Any]:
+        self,
+        simulation: int,
+        timeout_s: float | None = None,
+        *,
+        told: Callable[[answers.Simulation], None] | None = None,
+    ) -> answers.SimulationDetail:
         """Return what :meth:`get` does once it is DONE, FAILED or CANCELLED; ``told`` hears each time how it stands.
 
         Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
@@ -950,18 +953,18 @@ class AsyncTemplates:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def list(self, *, project: str | None = None) -> list[dict[str, Any]]:
+    async def list(self, *, project: str | None = None) -> Rows[answers.JobTemplate]:
         """Return the templates that you may see; with ``project`` those that are offered in it."""
         return list((await self._wire.get("/templates", {"project": project} if project else None))["results"])
 
-    async def get(self, name: str, *, project: str | None = None) -> dict[str, Any]:
+    async def get(self, name: str, *, project: str | None = None) -> answers.JobTemplate:
         """Return a template: that of the project, else everybody's."""
-        return dict(await self._wire.get(f"/templates/{name}", {"project": project} if project else None))
+        return await self._wire.get(f"/templates/{name}", {"project": project} if project else None)
 
-    async def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> dict[str, Any]:
+    async def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> answers.JobTemplate:
         """Make or replace a template of ``title``, ``description``, ``parameters`` and ``job``."""
         params = {"project": project} if project else None
-        return dict((await self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params)).json())
+        return (await self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params)).json()
 
     async def fill(self, name: str, values: Mapping[str, Any], *, project: str = "") -> dict[str, Any]:
         """Return the job file of a template with these values, to be submitted or previewed."""
@@ -980,13 +983,13 @@ class AsyncConsolidation:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def get(self) -> dict[str, Any]:
+    async def get(self) -> answers.Consolidation:
         """Return all present advice, in queue order."""
-        return dict(await self._wire.get("/consolidation"))
+        return await self._wire.get("/consolidation")
 
-    async def follow(self, stage: str) -> dict[str, Any]:
+    async def follow(self, stage: str) -> answers.ConsolidationAdvice:
         """Follow the advice for the stage with this id."""
-        return dict(await self._wire.post("/consolidation", {"stage": stage}))
+        return await self._wire.post("/consolidation", {"stage": stage})
 
 
 class AsyncSecrets:
@@ -995,18 +998,16 @@ class AsyncSecrets:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def list(self, project: str) -> AsyncIterator[dict[str, Any]]:
+    async def list(self, project: str) -> AsyncIterator[answers.Secret]:
         """Yield the secrets of a project by name."""
         for each in (await self._wire.get(_secrets_of(project)))["results"]:
             yield each
 
-    async def set(self, project: str, name: str, value: str) -> dict[str, Any]:
+    async def set(self, project: str, name: str, value: str) -> answers.Secret:
         """Create a secret or set its value; the same value again makes no new version."""
-        return dict(
-            (
-                await self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value})
-            ).json()
-        )
+        return (
+            await self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value})
+        ).json()
 
     async def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
@@ -1019,36 +1020,36 @@ class AsyncProjects:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
+    async def list(self) -> AsyncIterator[answers.Project]:
         """Yield the projects with their members, by name."""
         for each in (await self._wire.get("/projects"))["results"]:
             yield each
 
-    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, settings: Mapping[str, Any]) -> answers.Project:
         """Add a project: ``name``, ``weight``, ``description``. For accountants."""
-        return dict(await self._wire.post("/projects", dict(settings)))
+        return await self._wire.post("/projects", dict(settings))
 
-    async def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    async def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Project:
         """Change a project; with the ETag of its settings only as they were read. For accountants."""
-        return dict(
-            (await self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match})).json()
-        )
+        return (
+            await self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match})
+        ).json()
 
     async def delete(self, project: str, *, if_match: str = "*") -> None:
         """Delete a project that never had a job. For accountants."""
         await self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
 
-    async def set_member(self, project: str, user: str, role: str) -> dict[str, Any]:
+    async def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""
         path = f"{_project(project)}/members/{quote(user, safe='')}"
-        return dict((await self._wire.call("PUT", path, json={"role": role})).json())
+        return (await self._wire.call("PUT", path, json={"role": role})).json()
 
     async def remove_member(self, project: str, user: str) -> None:
         """Take a person's role away. For leads and accountants."""
         await self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
 
 
-class AsyncNumberedSettings:
+class AsyncNumberedSettings(Generic[Answer]):
     """Quotas, budgets or limits: rows with numbers, which accountants set.
 
     A quota has ``project``, ``kind``, ``nominal`` and others. A budget has ``project``, ``hours`` of a ``kind`` in each
@@ -1060,14 +1061,14 @@ class AsyncNumberedSettings:
         self._wire = wire
         self._path = path
 
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
+    async def list(self) -> AsyncIterator[Answer]:
         """Yield those that you may see, with what is used of each."""
         for each in (await self._wire.get(self._path))["results"]:
             yield each
 
-    async def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, settings: Mapping[str, Any]) -> Answer:
         """Add one. For accountants."""
-        return dict(await self._wire.post(self._path, dict(settings)))
+        return await self._wire.post(self._path, dict(settings))
 
     async def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
         """Change one; with its ETag only as it was read. For accountants."""
@@ -1085,14 +1086,14 @@ class AsyncTokens:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
+    async def list(self) -> AsyncIterator[answers.OwnToken]:
         """Yield your tokens, newest first."""
         for each in (await self._wire.get("/tokens"))["results"]:
             yield each
 
-    async def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+    async def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(await self._wire.post("/tokens", _token(name, scopes, days)))
+        return await self._wire.post("/tokens", _token(name, scopes, days))
 
     async def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
@@ -1105,35 +1106,37 @@ class AsyncServiceAccounts:
     def __init__(self, wire: AsyncWire) -> None:
         self._wire = wire
 
-    async def list(self) -> AsyncIterator[dict[str, Any]]:
+    async def list(self) -> AsyncIterator[answers.ServiceAccount]:
         """Yield the service accounts of the projects that you lead."""
         for each in (await self._wire.get("/service-accounts"))["results"]:
             yield each
 
-    async def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> dict[str, Any]:
+    async def create(
+        self, project: str, name: str, *, role: str = "member", description: str = ""
+    ) -> answers.ServiceAccount:
         """Make the service account NAME@PROJECT, a viewer or member of its project."""
         asked = {"project": project, "name": name, "role": role, "description": description}
-        return dict(await self._wire.post("/service-accounts", asked))
+        return await self._wire.post("/service-accounts", asked)
 
-    async def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    async def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ServiceAccount:
         """Change ``role``, ``is_active`` or ``description``; an inactive account's tokens are refused at once."""
         path = _service_account(account)
-        return dict((await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json())
+        return (await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json()
 
     async def delete(self, account: str, *, if_match: str = "*") -> None:
         """Delete a service account that never had a job, with its tokens."""
         await self._wire.call("DELETE", _service_account(account), headers={"If-Match": if_match})
 
-    async def tokens(self, account: str) -> AsyncIterator[dict[str, Any]]:
+    async def tokens(self, account: str) -> AsyncIterator[answers.OwnToken]:
         """Yield the tokens of a service account, newest first, without their secrets."""
         for each in (await self._wire.get(f"{_service_account(account)}/tokens"))["results"]:
             yield each
 
     async def create_token(
         self, account: str, name: str, *, scopes: Sequence[str] = (), days: int | None = None
-    ) -> dict[str, Any]:
+    ) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(await self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days)))
+        return await self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days))
 
     async def revoke_token(self, account: str, token: str) -> None:
         """Revoke a token of a service account by its id, at once."""
@@ -1168,9 +1171,7 @@ async def upload(wire: AsyncWire, folder: str | os.PathLike[str] | Bundle) -> st
     return bundle.sha256
 
 
-async def pages(
-    wire: AsyncWire, path: str, params: Mapping[str, Any], most: int | None = None
-) -> AsyncIterator[dict[str, Any]]:
+async def pages(wire: AsyncWire, path: str, params: Mapping[str, Any], most: int | None = None) -> AsyncIterator[Any]:
     """Yield every item of a list, or ``most`` of them, following ``next`` to the end.
 
     Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.

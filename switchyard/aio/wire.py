@@ -153,7 +153,7 @@ class AsyncWire:
 
         asked = {name: value for name, value in params.items() if value is not None}
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": since} if since else {})
-        request = {"params": asked, "headers": headers, "timeout": silence_s}
+        request: dict[str, Any] = {"params": asked, "headers": headers, "timeout": silence_s}
         async with AsyncExitStack() as opened:
             try:
                 answer = await opened.enter_async_context(

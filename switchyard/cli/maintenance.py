@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, recurrence
 from switchyard.cli.output import Column, Row
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
+def _plan(args: argparse.Namespace, client: Client) -> Row:
     times = recurrence.entry(args)
     return client.maintenance.plan(
         times.pop("starts_at"),
@@ -64,7 +64,7 @@ def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
     )
 
 
-def _lines(found: dict[str, Any]) -> Iterable[str]:
+def _lines(found: Row) -> Iterable[str]:
     """Return the window, and each stage that may run into it."""
     window = found["window"]
     planned = f"window {window['id']} is planned" if window["id"] else "nothing was planned"

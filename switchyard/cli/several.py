@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.output import Row
 from switchyard.problem import ApiProblem, UsageError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
     return code
 
 
-def effect(stops: dict[str, Any]) -> str:
+def effect(stops: Row) -> str:
     """Return in one line what stops: jobs, their owners, and what is lost."""
     whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
     return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"

@@ -194,7 +194,7 @@ def _watch(args: argparse.Namespace, client: Client, number: int) -> int:
     return _show(args, found)
 
 
-def _show(args: argparse.Namespace, found: dict[str, Any]) -> int:
+def _show(args: argparse.Namespace, found: Row) -> int:
     """Print what came of a simulation; return 1 if it failed, 8 if it was cancelled."""
     one, result = found["simulation"], found.get("result")
     if args.output in ("json", "jsonl", "yaml", "name") or not result:
