@@ -51,7 +51,8 @@ class ScenarioSerializer(StrictSerializer):
     per_hour, median_s, sigma, widths, projects, daily, seed), ``history`` (days, pool: finished stages that you
     may see) and ``queue`` (pool: those that run or wait now, for as long as is predicted, as if submitted at once);
     ``first`` limits it to the first jobs. ``world`` has nodes (``8x8:H100,4x8:A100``) or the ``pool`` whose nodes it
-    has, cores, error, mtbf_h, checkpoint_s, every_s and weights of projects. ``profiles`` are names, or a mapping of names to profiles as data.
+    has, cores, error, mtbf_h, checkpoint_s, every_s and weights of projects. ``profiles`` are names, or a mapping of
+    names to profiles as data.
     """
 
     name = serializers.CharField(default="simulation", allow_blank=True)

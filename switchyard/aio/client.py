@@ -49,6 +49,7 @@ from switchyard.stream import SILENCE_S
 if TYPE_CHECKING:
     from switchyard import answers
     from switchyard.bundle import Bundle
+    from switchyard.forward import Forward
     from switchyard.tarstream import Copied
 
 
@@ -304,6 +305,25 @@ class AsyncJobs:
         ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close the returned object, or use it in
         ``async with``."""
         return await AsyncEntry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask}).open()
+
+    def forward(
+        self,
+        job: Ref,
+        port: int,
+        *,
+        local_port: int = 0,
+        stage: str = "",
+        rank: int = 0,
+        reason: str = "",
+        told: Callable[[str], object] | None = None,
+    ) -> Forward:
+        """Return a port of this machine, any free one by default, that leads to ``port`` of a running stage while it is
+        open, as a context of its own (``with``, also here). It works in threads; ``told`` hears of connections that
+        failed."""
+        from switchyard.forward import Forward
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return Forward(self._wire.address, reference(job), port, local_port, ask, told)
 
     async def copy_from(
         self,
