@@ -93,6 +93,7 @@ RECORD: Final[Mapping[str, str]] = {
     "SetTo": _("{name} {value}"),
     "LogCut": _("the log of {stage}, rank {rank}, reached {limit_bytes}: what comes after is dropped"),
     "Entered": _("{actor} entered {stage} (rank {rank} on {node}): {command}"),
+    "Forwards": _("{actor} forwards port {port} of {stage} (rank {rank} on {node})"),
     "WentOut": _("{actor} left {stage} ({command}): {how}"),
     "GuestCode": _("ended with exit code {code}"),
     "GuestSignal": _("ended by signal {signal}"),

@@ -68,11 +68,11 @@ def _is_unbounded(value: object) -> bool:
 
 def store(rows: Iterable[RungResult | None]) -> None:
     """Store what was reached, the first report at each rung, and let it be judged soon."""
-    rows = [row for row in rows if row is not None]
-    if not rows:
+    found = [row for row in rows if row is not None]
+    if not found:
         return
-    known = RungResult.objects.filter(stage__in=[row.stage_id for row in rows]).values_list("stage", "rung")
-    if new := [row for row in rows if (row.stage_id, row.rung) not in set(known)]:
+    known = set(RungResult.objects.filter(stage__in=[row.stage_id for row in found]).values_list("stage", "rung"))
+    if new := [row for row in found if (row.stage_id, row.rung) not in known]:
         RungResult.objects.bulk_create(new, ignore_conflicts=True)
         transaction.on_commit(changes.wake)
 

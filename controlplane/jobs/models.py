@@ -494,6 +494,9 @@ class Session(models.Model):
 
     ``token`` is the digest of the access token that opened it, ``channel`` the channel of the caller's socket.
     ``seen_at`` is renewed while that socket is open: a row that is not renewed belongs to a server that has gone.
+
+    With a ``port`` it has no command: it lets its caller connect to that port of the part. Each connection is a session
+    ``of`` it, of which nothing is recorded and whose row goes with it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -506,6 +509,8 @@ class Session(models.Model):
     rows = models.PositiveIntegerField(default=24)
     columns = models.PositiveIntegerField(default=80)
     term = models.CharField(max_length=64, blank=True)
+    port = models.PositiveIntegerField(null=True)
+    of = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="connections")
     channel = models.CharField(max_length=200)
     opened_at = models.DateTimeField()
     joined_at = models.DateTimeField(null=True)

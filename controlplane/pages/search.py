@@ -17,6 +17,7 @@ from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.shell import LIVE_HEADER, PLACES, page, reader
 from controlplane.queries import search
+from controlplane.queries.jobs import visible
 from scheduler.core.model.lifecycle import FINAL
 
 PALETTE: Final = "palette"
@@ -95,7 +96,7 @@ def _on_nodes(user: User, text: str, most: int) -> Iterator[dict[str, Any]]:
 
 
 def _on_job(user: User, number: int) -> Iterator[dict[str, Any]]:
-    job = search.visible(user).filter(number=number).first()
+    job = visible(user).filter(number=number).first()
     if job and job.state not in FINAL and permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
         name = _("Cancel job #{number}…").format(number=number)
         yield {"name": name, "path": f"/jobs/{number}#ask-cancel", "icon": "s-cancelled"}

@@ -200,7 +200,7 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
         parameters=row.asked.get("parameters") or {},
         metrics=metrics(row),
         best=_best(row, metric, goal) if metric else None,
-        halving=_halving(row) if row.halving else None,
+        halving=_halving(row, row.halving) if row.halving else None,
     )
 
 
@@ -211,8 +211,8 @@ WHERE j.array_id = %s GROUP BY r.rung
 """
 
 
-def _halving(row: rows.Array) -> SweepHalving:
-    rule = halving.rule(row.halving)
+def _halving(row: rows.Array, stored: Mapping[str, Any]) -> SweepHalving:
+    rule = halving.rule(stored)
     with connection.cursor() as cursor:
         cursor.execute(_RUNGS.format(best="max" if rule.goal is Goal.MAXIMIZE else "min"), [row.number])
         found = {rung: counted for rung, *counted in cursor.fetchall()}

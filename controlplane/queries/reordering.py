@@ -36,7 +36,8 @@ class QueueEffect(msgspec.Struct, frozen=True):
 
     ``back`` and ``forward`` count other jobs whose start moves later or earlier, ``hidden`` those of them that you may
     not see; ``moves`` are the furthest. ``stops`` counts the running stages that would be stopped to make room, of the
-    jobs ``stopped`` as far as you may see them. ``fault`` says why it could not be tried; the action can be done all the same.
+    jobs ``stopped`` as far as you may see them. ``fault`` says why it could not be tried; the action can be
+    done all the same.
     """
 
     at: datetime | None

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.output import Row
 from switchyard.problem import ApiProblem, UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
     return code
 
 
-def _follow(client: Client, operation: dict[str, Any]) -> int:
+def _follow(client: Client, operation: Row) -> int:
     """Wait for an operation, and tell what came of it; return the code of its first refusal, or 0."""
     number = operation["id"]
     print(f"operation {number}: {operation['matched']:,} jobs match; it goes on without this command", file=sys.stderr)
@@ -118,20 +119,20 @@ def _follow(client: Client, operation: dict[str, Any]) -> int:
     return code
 
 
-def outcome(operation: dict[str, Any]) -> str:
+def outcome(operation: Row) -> str:
     """Return in one line how far an operation is, or what came of it."""
     came = f"{operation['done']:,} done, {operation['refused']:,} refused"
     told = f"operation {operation['id']} {operation['phase']}: {came}"
     return f"{told}; {operation['fault']}" if operation["fault"] else told
 
 
-def effect(stops: dict[str, Any]) -> str:
+def effect(stops: Row) -> str:
     """Return in one line what stops: jobs, their owners, and what is lost."""
     whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
     return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"
 
 
-def moved(queue: dict[str, Any]) -> list[str]:
+def moved(queue: Row) -> list[str]:
     """Return in lines how the starts of waiting jobs move: how many of other jobs, and each that may be seen."""
     if queue["fault"]:
         return [f"what it does to the queue could not be tried: {clean.line(queue['fault'])}"]
