@@ -642,16 +642,6 @@ class FilledTemplate(TypedDict):
     job: dict[str, Any]
 
 
-class Found(TypedDict):
-    """What was found."""
-
-    kind: str
-    name: str
-    detail: str
-    state: str
-    path: str
-
-
 class FreeNodes(TypedDict):
     """So many nodes have so many whole devices free."""
 
@@ -1920,7 +1910,17 @@ class ScheduleRun(TypedDict):
 class Search(TypedDict):
     """What was found by a search."""
 
-    results: list[Found]
+    results: list[SearchHit]
+
+
+class SearchHit(TypedDict):
+    """What was found."""
+
+    kind: str
+    name: str
+    detail: str
+    state: str
+    path: str
 
 
 class Secret(TypedDict):

@@ -222,7 +222,7 @@ class Client:
         """Delete a priority class; jobs that have it keep its value. For accountants."""
         self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
 
-    def search(self, words: str, *, limit: int = 6) -> Rows[answers.Found]:
+    def search(self, words: str, *, limit: int = 6) -> Rows[answers.SearchHit]:
         """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return self.wire.get("/search", {"q": words, "limit": limit})["results"]

@@ -60,14 +60,14 @@ def _element(cluster: DemoCluster, array: Array, job: Job, seen: dict[int, list[
             step=step,
             value=value,
             at=cluster.now - timedelta(seconds=began_s - STEP_S * step),
-            verdict=RungResult.Verdict.GOES_ON if verdict.goes_on else RungResult.Verdict.STOPPED,
+            verdict=RungResult.Judgement.GOES_ON if verdict.goes_on else RungResult.Judgement.STOPPED,
             among=verdict.among,
             cutoff=verdict.cutoff,
         )
         if not verdict.goes_on:
             break
     assert result is not None, "a rule has a rung"
-    is_stopped = result.verdict == RungResult.Verdict.STOPPED
+    is_stopped = result.verdict == RungResult.Judgement.STOPPED
     last = result.step if is_stopped else 1_200
     cause = "EARLY_STOPPED" if is_stopped else ""
     why = halving.why(rule, result)

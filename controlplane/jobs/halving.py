@@ -107,7 +107,7 @@ def _settle(due: Sequence[tuple[int, uuid.UUID, int]]) -> int:
             row.among, row.cutoff = verdict.among, verdict.cutoff
             job = jobs[row.stage.job_id]
             is_over = State(job.state) in FINAL
-            row.verdict = RungResult.Verdict.GOES_ON if verdict.goes_on or is_over else RungResult.Verdict.STOPPED
+            row.verdict = RungResult.Judgement.GOES_ON if verdict.goes_on or is_over else RungResult.Judgement.STOPPED
             if not verdict.goes_on and not is_over:
                 stops[job.id] = why(halving, row)
             elif not is_over:
@@ -133,7 +133,7 @@ def why(halving: Halving, row: RungResult) -> Told:
     said |= {"among": row.among, "factor": halving.reduction_factor}
     if (row.among or 0) < halving.reduction_factor:
         return told(clause("RungFew", **said))
-    code = "RungMissed" if row.verdict == RungResult.Verdict.STOPPED else "RungPassed"
+    code = "RungMissed" if row.verdict == RungResult.Judgement.STOPPED else "RungPassed"
     return told(clause(code, **said, cutoff="–" if row.cutoff is None else _text(row.cutoff)))
 
 

@@ -424,7 +424,7 @@ class RungResult(models.Model):
     had reached the rung by then, of which ``cutoff`` was needed to go on.
     """
 
-    class Verdict(models.TextChoices):
+    class Judgement(models.TextChoices):
         GOES_ON = "goes_on"
         STOPPED = "stopped"
 
@@ -433,7 +433,7 @@ class RungResult(models.Model):
     step = models.BigIntegerField()
     value = models.FloatField(null=True)
     at = models.DateTimeField()
-    verdict = models.CharField(max_length=7, blank=True, choices=Verdict)
+    verdict = models.CharField(max_length=7, blank=True, choices=Judgement)
     among = models.PositiveIntegerField(null=True)
     cutoff = models.FloatField(null=True)
 

@@ -27,7 +27,7 @@ NEWEST_JOBS: Final = 50_000
 _DEVICE: Final = re.compile(r"(\S+?)[\s:/]+([a-z]+)?\s*([0-9]{1,4})")
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchHit(msgspec.Struct, frozen=True):
     """What was found: a job, array, node, device, pool, project or user. ``path`` is that of its page. ``state`` is
     that of a job or node, or the health of a device; empty for others."""
 
@@ -42,7 +42,7 @@ class Search(msgspec.Struct, frozen=True):
     """What was found by a search: of each kind the best few, exact names first. Jobs are found by number whatever their
     age, and by name among the newest 50,000 numbers."""
 
-    results: list[Found]
+    results: list[SearchHit]
 
 
 def search(user: User, words: str, most: int = 6) -> Search:
@@ -60,7 +60,7 @@ def _near(rows: QuerySet[Any], field: str, text: str, most: int) -> QuerySet[Any
     return rows.annotate(place=place).filter(place__gt=0).order_by("place", field)[:most]
 
 
-def _jobs(user: User, text: str, most: int) -> Iterator[Found]:
+def _jobs(user: User, text: str, most: int) -> Iterator[SearchHit]:
     """Jobs and arrays by number, or by name among the newest; an element of an array by its number only."""
     number = re.fullmatch(r"#?([0-9]{1,18})(?:_([0-9]{1,9}))?", text)
     jobs = visible(user).select_related("user", "project")
@@ -81,26 +81,26 @@ def _whose(job: Job | Array) -> str:
     return f"#{job.number} · {job.user.get_username()} · {job.project.name}"
 
 
-def _job(job: Job) -> Found:
-    return Found("job", job.name, _whose(job), job.state, f"/jobs/{job.number}")
+def _job(job: Job) -> SearchHit:
+    return SearchHit("job", job.name, _whose(job), job.state, f"/jobs/{job.number}")
 
 
-def _array(array: Array) -> Found:
-    return Found("array", array.name, _whose(array), "", f"/arrays/{array.number}")
+def _array(array: Array) -> SearchHit:
+    return SearchHit("array", array.name, _whose(array), "", f"/arrays/{array.number}")
 
 
-def _nodes(user: User, text: str, most: int) -> Iterator[Found]:
+def _nodes(user: User, text: str, most: int) -> Iterator[SearchHit]:
     yield from nodes(text, most)
 
 
-def nodes(text: str, most: int) -> Iterator[Found]:
+def nodes(text: str, most: int) -> Iterator[SearchHit]:
     """The nodes whose name contains ``text``, which is in lower case; everybody sees them."""
     for node in _near(Node.objects.prefetch_related("pools"), "name", text, most):
         pools = ", ".join(sorted(pool.name for pool in node.pools.all()))
-        yield Found("node", node.name, pools, node.state, f"/nodes/{node.name}")
+        yield SearchHit("node", node.name, pools, node.state, f"/nodes/{node.name}")
 
 
-def _devices(user: User, text: str, most: int) -> Iterator[Found]:
+def _devices(user: User, text: str, most: int) -> Iterator[SearchHit]:
     """Devices by UUID, model, or place, such as ``g07:3`` or ``g07 gpu3``."""
     here = Q(uuid__icontains=text) | Q(model__icontains=text)
     if place := _DEVICE.fullmatch(text):
@@ -110,17 +110,19 @@ def _devices(user: User, text: str, most: int) -> Iterator[Found]:
     for one in devices.order_by("node__name", "kind", "index")[:most]:
         detail = " · ".join(part for part in (one.model, one.uuid) if part)
         path = f"/devices/{quote(one.uuid, safe='')}"
-        yield Found("device", f"{one.node.name} {one.kind}{one.index}", detail, one.health, path)
+        yield SearchHit("device", f"{one.node.name} {one.kind}{one.index}", detail, one.health, path)
 
 
-def _pools(user: User, text: str, most: int) -> Iterator[Found]:
+def _pools(user: User, text: str, most: int) -> Iterator[SearchHit]:
     for pool in _near(Pool.objects.all(), "name", text, most):
-        yield Found("pool", pool.name, pool.profile, "", f"/nodes?{urlencode({'pool': pool.name})}")
+        yield SearchHit("pool", pool.name, pool.profile, "", f"/nodes?{urlencode({'pool': pool.name})}")
 
 
-def _projects(user: User, text: str, most: int) -> Iterator[Found]:
+def _projects(user: User, text: str, most: int) -> Iterator[SearchHit]:
     for project in _near(permissions.visible_projects(user), "name", text, most):
-        yield Found("project", project.name, project.description, "", f"/jobs?{urlencode({'project': project.name})}")
+        yield SearchHit(
+            "project", project.name, project.description, "", f"/jobs?{urlencode({'project': project.name})}"
+        )
 
 
 def people(user: User) -> QuerySet[User]:
@@ -131,11 +133,11 @@ def people(user: User) -> QuerySet[User]:
     return User.objects.filter(Q(pk=user.pk) | Q(pk__in=members.values("pk")))
 
 
-def _people(user: User, text: str, most: int) -> Iterator[Found]:
+def _people(user: User, text: str, most: int) -> Iterator[SearchHit]:
     """People by their user name or their own name."""
     own = people(user).filter(
         Q(username__icontains=text) | Q(first_name__icontains=text) | Q(last_name__icontains=text)
     )
     for person in own.order_by(StrIndex(Lower("username"), Value(text)), F("username"))[:most]:
         path = f"/jobs?{urlencode({'user': person.get_username()})}"
-        yield Found("user", person.get_username(), person.get_full_name(), "", path)
+        yield SearchHit("user", person.get_username(), person.get_full_name(), "", path)

@@ -221,7 +221,7 @@ class AsyncClient:
         """Delete a priority class; jobs that have it keep its value. For accountants."""
         await self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
 
-    async def search(self, words: str, *, limit: int = 6) -> Rows[answers.Found]:
+    async def search(self, words: str, *, limit: int = 6) -> Rows[answers.SearchHit]:
         """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return (await self.wire.get("/search", {"q": words, "limit": limit}))["results"]

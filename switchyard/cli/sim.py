@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from switchyard.client import Client
 
 EXAMPLES = """
-  yard sim run --queue --pool default --profiles hybrid,fifo     what waits now, on the pool's nodes
+  yard sim run --queue --pool default --profiles hybrid,fifo     what waits now, on the nodes of the pool
   yard sim run week.csv --nodes 8x8:H100 --profiles hybrid,fifo --loads 1,1.2 --seeds 3
   yard sim run --history 7 --detach && yard sim                  the last week; then the list, with its number
 """
