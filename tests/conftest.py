@@ -81,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         # Each client of a test makes its middleware anew, which would list all static files each time.
         configured.WHITENOISE_AUTOREFRESH = True
+        # A hash that is slow on purpose guards nobody here.
+        configured.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
         django.setup()
 
 
