@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,6 +43,8 @@ STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
 SOCKETS = STATE / "run"
 CLUSTER = Cluster(STATE / "postgres", SOCKETS, STATE, durable=False)
 BROKER = Broker(STATE, SOCKETS, STATE)
+# The name of a database with all tables, and no rows but those of the migrations.
+TABLES = "tables"
 SOCKETS.mkdir(mode=0o700)
 BROKER.make_password()  # settings read it before the server starts
 
@@ -81,6 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         # Each client of a test makes its middleware anew, which would list all static files each time.
         configured.WHITENOISE_AUTOREFRESH = True
+        # A hash that is slow on purpose guards nobody here.
+        configured.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
         django.setup()
 
 
@@ -123,6 +128,21 @@ def wait_until_ready(is_ready: Callable[[], bool], service: Service) -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(servers: Servers) -> None:
     """Make pytest-django wait for the servers before it creates the test database."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Keep a copy of the test database, for those who begin with one of their own.
+
+    It is empty where no test of the run asks for the test database: pytest-django makes none then.
+    """
+    from django.db import connection
+
+    with django_db_blocker.unblock():
+        copied = connection.settings_dict["NAME"]
+        connection.close()
+        with connection._nodb_cursor() as cursor:
+            cursor.execute(f'CREATE DATABASE "{TABLES}" TEMPLATE "{copied}"')
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,6 @@ def slapd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def directory(slapd: Any, db: None, settings: Any, tmp_path: Path) -> Any:
     """Configures the directory; more variables may change it."""
     (tmp_path / "password").write_text(slapd.root_pw)
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
     def configure(**more: str) -> None:
         given = {"URL": slapd.ldap_uri, "BIND_DN": slapd.root_dn, "BIND_PASSWORD_FILE": str(tmp_path / "password")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth import authenticate
@@ -19,11 +18,6 @@ from controlplane.accounts.models import Tries, User
 
 PASSWORD = "a long pass phrase"
 HERE, THERE = "192.0.2.7", "198.51.100.9"
-
-
-@pytest.fixture(autouse=True)
-def quick_hashes(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture

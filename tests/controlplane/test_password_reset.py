@@ -28,8 +28,7 @@ EVE = "eve@example.org"
 
 
 @pytest.fixture(autouse=True)
-def nothing_counted(servers: Any, settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def nothing_counted(servers: Any) -> None:
     cache.clear()
     asked()
 

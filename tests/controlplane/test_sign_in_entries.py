@@ -20,8 +20,7 @@ OTHER = "another long phrase"
 
 
 @pytest.fixture(autouse=True)
-def nothing_counted(servers: Any, settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def nothing_counted(servers: Any) -> None:
     cache.clear()
 
 

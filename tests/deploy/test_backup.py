@@ -26,7 +26,7 @@ from controlplane.backup.folders import pack, unpack
 from controlplane.backup.manifest import BackupUnusable, Manifest, digest
 from deploy.local.postgres import binaries
 from deploy.local.service import ROOT
-from tests.conftest import CLUSTER, Servers
+from tests.conftest import CLUSTER, TABLES
 
 AT = f"host={CLUSTER.sockets} user=switchyard passfile={CLUSTER.password_file}"
 
@@ -95,11 +95,11 @@ def installation(name: str, home: Path) -> Installation:
 
 
 @pytest.fixture(scope="module")
-def template(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def template(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A database with the tables and a few rows."""
-    with database() as name:
+    with database(TABLES) as name:
         first = installation(name, tmp_path_factory.mktemp("template") / "home")
-        first.done("migrate", "--verbosity", "0")
+        first.done("migrate", "--verbosity", "0")  # all of it where no test of the run asks for the database
         first.python(
             "from tests.record.yard import Yard; yard = Yard(); yard.agent('a')\n"
             "for n in range(3): yard.submit(name=f'job-{n}')"

@@ -13,7 +13,7 @@ import pytest
 from django.db.migrations.loader import MigrationLoader
 
 from deploy.local.service import ROOT
-from tests.conftest import Servers
+from tests.conftest import TABLES
 from tests.deploy.release import MIGRATIONS, NO_WAY_BACK
 from tests.deploy.test_backup import AT, Installation, database, installation
 
@@ -42,8 +42,8 @@ print([(job.name, job.state) for job in Job.objects.order_by("number")])
 
 
 @pytest.fixture(scope="module")
-def template(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    with database() as name:
+def template(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with database(TABLES) as name:
         made = installation(name, tmp_path_factory.mktemp("template") / "home")
         made.done("migrate", "--verbosity", "0")
         made.python(ROWS)
@@ -65,8 +65,10 @@ def test_tables_go_back_by_one_release_and_forward_again_with_rows(filled: Insta
     before, said = counts(filled), filled.python(SAID)
     assert "three" in said
     assert "('runs', 'RUNNING')" in said
-    for app, name in reversed(MIGRATIONS.items()):
-        filled.done("migrate", app, name, "--verbosity", "0")
+    filled.python(
+        "from django.core.management import call_command\n"
+        f"for app, name in {[*reversed(MIGRATIONS.items())]}: call_command('migrate', app, name, verbosity=0)"
+    )
     last = "SELECT app, max(name) FROM django_migrations WHERE app = ANY(%s) GROUP BY 1"
     assert dict(filled.sql(last, list(MIGRATIONS))) == MIGRATIONS
     old = counts(filled)
@@ -95,11 +97,18 @@ def test_what_has_no_way_back_says_so() -> None:
     assert all(name in text for name in NO_WAY_BACK)
 
 
+@pytest.fixture(scope="module")
+def older(template: Installation) -> Iterator[str]:
+    """A database with one migration to do, which wants a table that agents' reports write."""
+    with database(template.name) as name:
+        Installation(name, template.home).done("migrate", "jobs", "0026", "--verbosity", "0")
+        yield name
+
+
 @pytest.fixture
-def back(filled: Installation) -> Installation:
-    """With one migration to do, which wants a table that agents' reports write."""
-    filled.done("migrate", "jobs", "0026", "--verbosity", "0")
-    return filled
+def back(older: str, template: Installation, tmp_path: Path) -> Iterator[Installation]:
+    with database(older) as name:
+        yield Installation(name, Path(shutil.copytree(template.home, tmp_path / "home")))
 
 
 def test_a_migration_that_waits_lets_the_others_go_on_and_says_who_is_in_the_way(back: Installation) -> None:

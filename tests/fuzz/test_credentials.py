@@ -32,8 +32,7 @@ HEADER = st.one_of(
 
 
 @pytest.fixture(autouse=True)
-def visitor(db: None, settings: object) -> User:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # type: ignore[attr-defined]
+def visitor(db: None) -> User:
     return User.objects.create_user("visitor", password="a long pass phrase")
 
 
