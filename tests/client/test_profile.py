@@ -40,7 +40,7 @@ def test_profiles_are_listed_and_shown(yard, server, said):
 def test_a_version_is_made_previewed_and_activated(yard, server, said, tmp_path):
     for path in ("", "/night/versions", "/night/activate"):
         server.on("POST", f"/profiles{path}", said(201, DETAIL))
-    server.on("POST", "/profiles/night/versions/2/preview", said(201, {"number": 9}))
+    server.on("POST", "/profiles/night/versions/2/preview", said(201, {"id": 9}))
     server.on("POST", "/profiles/night/delete", said(204, None))
     server.on("PATCH", "/profiles/night", said(200, DETAIL))
     file = tmp_path / "night.yaml"
