@@ -101,8 +101,8 @@ def settle() -> int:
 
 def _settle(due: Sequence[tuple[int, uuid.UUID, int]]) -> int:
     jobs = service.lock((job for _id, job, _array in due), unread=_UNREAD)
-    arrays = Array.objects.select_for_update().filter(number__in={array for _id, _job, array in due})
-    rules = {number: rule(stored) for number, stored in arrays.order_by("number").values_list("number", "halving")}
+    arrays = Array.objects.select_for_update().filter(number__in={array for _id, _job, array in due}).order_by("number")
+    rules = {number: rule(stored) for number, stored in arrays.values_list("number", "halving") if stored}
     # Another process may have judged some of them before the arrays were locked.
     rows = RungResult.objects.filter(id__in=[i for i, _job, _array in due], verdict="").select_related("stage")
     rows = rows.only("array", "stage_index", "rung", "step", "value", "stage__job", "stage__name", "stage__state")

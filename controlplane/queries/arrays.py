@@ -302,7 +302,10 @@ def _reached(jobs: Sequence[rows.Job]) -> dict[uuid.UUID, ElementRung]:
     was_stopped = Q(verdict=rows.RungResult.Judgement.STOPPED)
     found = rows.RungResult.objects.filter(stage__job__in=jobs).annotate(was_stopped=was_stopped)
     told = found.values_list("stage__job", "rung", "step", "value", "verdict", "among", "cutoff")
-    return {job: ElementRung(*rung) for job, *rung in told.order_by("was_stopped", "rung")}
+    return {
+        job: ElementRung(rung, step, value, verdict, among, cutoff)
+        for job, rung, step, value, verdict, among, cutoff in told.order_by("was_stopped", "rung")
+    }
 
 
 def elements_of(row: rows.Array) -> QuerySet[rows.Job]:
