@@ -71,6 +71,8 @@ Rate = Annotated[float, Meta(ge=0, le=MOST_RATE)]
 """A peak rate or a power, in the unit that its name says."""
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 """A measurement; finite."""
+Step = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+"""How far a stage says that it is."""
 Value = Annotated[int, Meta(ge=-(2**53), le=2**53)] | Annotated[float, Meta(ge=-1e300, le=1e300)] | Text
 """What a stage reports under a name of its own; finite."""
 Fields = Annotated[dict[Name, Value], Meta(max_length=256)]
@@ -282,12 +284,16 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest values that the stage reported through ``switchyard.runtime``."""
+    """The newest values that the stage reported through ``switchyard.runtime``.
 
-    step: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
-    total: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
+    ``values_at`` has the steps of those that were reported at another step than ``step``.
+    """
+
+    step: Step | None = None
+    total: Step | None = None
     phase: Text = ""
     values: Annotated[dict[Text, Value], Meta(max_length=4_096)] = msgspec.field(default_factory=dict)
+    values_at: Annotated[dict[Text, Step], Meta(max_length=4_096)] = msgspec.field(default_factory=dict)
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):

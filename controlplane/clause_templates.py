@@ -58,6 +58,13 @@ RECORD: Final[Mapping[str, str]] = {
         "rung {rung}, step {step}: {metric} {value}; goes on, among the best 1/{factor} of {among} (at least as good as"
         " {cutoff})"
     ),
+    "RungAny": _(
+        "rung {rung}, step {step}: {metric} {value}; goes on, since any number is among the best 1/{factor} of {among}"
+    ),
+    "RungNoNumber": _(
+        "stopped early at rung {rung}, step {step}: {metric} is no finite number, which is never among the best"
+        " 1/{factor} of {among}"
+    ),
     "RungMissed": _(
         "stopped early at rung {rung}, step {step}: {metric} {value} is not among the best 1/{factor} of {among};"
         " {cutoff} was needed"

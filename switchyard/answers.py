@@ -592,7 +592,7 @@ class DrainOutcome(TypedDict):
 
 
 class ElementRung(TypedDict):
-    """The highest rung that an element reached, with what it reported there."""
+    """The rung at which an element was stopped, or the highest that it reached, with what it reported there."""
 
     rung: int
     step: int

@@ -73,6 +73,7 @@ LONGEST_TEXT = 200
 _lock = threading.RLock()
 _warned: set[str] = set()
 _told: dict[str, Any] = {}
+_told_at: dict[str, int] = {}
 _unsent = False
 _sent_at = -math.inf
 _phase = ("", False)
@@ -214,8 +215,9 @@ def saving(step: int, path: str) -> Iterator[str]:
 def report(*, step: int | None = None, total: int | None = None, **values: object) -> None:
     """Report the progress of the stage, and any named values: numbers, short texts, or one-element arrays and tensors.
 
-    Each line has the newest of all values so far, so a lost line does no harm. Cheap enough for every step: at most two
-    lines a second are written, and the last one always is, at the latest when the process ends.
+    Each line has the newest of all values so far, so a lost line does no harm, and the step of those that were named at
+    another one. Cheap enough for every step: at most two lines a second are written, and the last one always is, at the
+    latest when the process ends.
     """
     global _unsent
     with _lock:
@@ -225,6 +227,7 @@ def report(*, step: int | None = None, total: int | None = None, **values: objec
             _told["total"] = int(total)
         known = _told.setdefault("values", {})
         known.update({name: _plain(value) for name, value in values.items()})
+        _told_at.update(dict.fromkeys(values, _told.get("step", 0)))
         _unsent = True
         last = step is not None and step == _told.get("total")
         if last or time.monotonic() - _sent_at >= REPORT_EVERY_S:
@@ -423,7 +426,8 @@ def _enter(name: str, critical: bool) -> None:
 def _send_report() -> None:
     global _unsent, _sent_at
     if _unsent:
-        _append({"report": _told})
+        earlier = {name: at for name, at in _told_at.items() if at != _told.get("step", 0)}
+        _append({"report": {**_told, "values_at": earlier} if earlier else _told})
         _unsent = False
         _sent_at = time.monotonic()
 

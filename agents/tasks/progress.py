@@ -42,6 +42,7 @@ class ReportFile:
         self._total: int | None = None
         self._phase = ""
         self._values: dict[str, float | int | str] = {}
+        self._values_at: dict[str, int] = {}
 
     def poll(self) -> bool:
         """Read what was appended; return True if it has news."""
@@ -66,7 +67,8 @@ class ReportFile:
         told = [self._take(line, written_at) for line in telling[-_MOST_LINES:]]
         if not any(told):
             return False
-        self.progress = Progress(self._step, self._total, self._phase, dict(self._values))
+        earlier = {name: at for name, at in self._values_at.items() if at != (self._step or 0)}
+        self.progress = Progress(self._step, self._total, self._phase, dict(self._values), earlier)
         return True
 
     def finish(self) -> None:
@@ -91,7 +93,7 @@ class ReportFile:
             known = True
             self._step = _newer(report.get("step"), self._step)
             self._total = _newer(report.get("total"), self._total)
-            self._take_values(report.get("values"))
+            self._take_values(report.get("values"), report.get("values_at"))
         if isinstance(phase := word.get("phase"), dict):
             known = True
             self._phase = words(phase.get("name"), _MAX_TEXT)
@@ -104,9 +106,10 @@ class ReportFile:
             self.failed_setup = count(setup.get("code"))
         return known
 
-    def _take_values(self, values: object) -> None:
+    def _take_values(self, values: object, values_at: object) -> None:
         if not isinstance(values, dict):
             return
+        steps = values_at if isinstance(values_at, dict) else {}
         for told, value in values.items():
             name = words(told, _MAX_NAME)
             if not name or (len(self._values) >= _MAX_VALUES and name not in self._values):
@@ -117,6 +120,10 @@ class ReportFile:
                 self._values[name] = int(value)
             elif (found := number(value)) is not None:
                 self._values[name] = found
+            else:
+                continue
+            at = count(steps.get(told))
+            self._values_at[name] = (self._step or 0) if at is None else at
 
 
 def _span(value: float | None) -> float | None:

@@ -67,7 +67,8 @@ class ArrayViewSet(ListModelMixin, ResourceViewSet):
     def elements(self, request: Request, name: str) -> Response:
         """The elements of the array in short, in the order of their indexes: parameters, state and reported numbers."""
         self.asked(PageSerializer)
-        return self.page(arrays.elements_of(self.get_object()), "array_index", arrays.elements)
+        row = self.get_object()
+        return self.page(arrays.elements_of(row), "array_index", lambda jobs: arrays.elements(row, jobs))
 
     @reasoned_action
     def cancel(self, request: Request, name: str) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from controlplane.clauses import told
 from controlplane.demo.cluster import DemoCluster
 from controlplane.jobs import halving, service
 from controlplane.jobs.models import Array, Job, RungResult, Stage
+from scheduler.core.model.halving import Halving, RungRanking
 
 POINTS: Final = 18
 BEGAN_S: Final = 14_000
@@ -39,23 +40,24 @@ def write(cluster: DemoCluster) -> None:
     assert isinstance(array, Array), "the file names an array"
     submitted = cluster.now - timedelta(seconds=BEGAN_S + 60)
     Array.objects.filter(pk=array.pk).update(submitted_at=submitted)
-    seen: dict[int, list[float | None]] = defaultdict(list)
+    rule = halving.rule(array.halving or {})
+    rankings = [RungRanking(rule) for _step in rule.steps()]
     for job in array.jobs.order_by("array_index"):
         Job.objects.filter(pk=job.pk).update(submitted_at=submitted)
-        _element(cluster, array, job, seen)
+        _element(cluster, array, job, rule, rankings)
 
 
-def _element(cluster: DemoCluster, array: Array, job: Job, seen: dict[int, list[float | None]]) -> None:
-    rule = halving.rule(array.halving or {})
+def _element(cluster: DemoCluster, array: Array, job: Job, rule: Halving, rankings: Sequence[RungRanking]) -> None:
     stage = job.stages.get()
     began_s = BEGAN_S - APART_S * (job.array_index or 0)
     result = None
     for rung, step in enumerate(rule.steps(), 1):
         value = _loss(job.parameters, step)
-        verdict = rule.judge(value, seen[rung])
-        seen[rung].append(value)
+        verdict = rankings[rung - 1].judge(value)
         result = RungResult.objects.create(
             stage=stage,
+            array=array,
+            stage_index=stage.index,
             rung=rung,
             step=step,
             value=value,

@@ -16,7 +16,7 @@ from django.db.models import Count
 from controlplane.accounts import audit
 from controlplane.jobs import service
 from controlplane.jobs.models import Array, Job
-from scheduler.core.model.lifecycle import FINAL, IllegalTransition, State, job_state
+from scheduler.core.model.lifecycle import FINAL, Cause, IllegalTransition, State, job_state
 from scheduler.core.model.lifecycle import StageEvent as What
 
 # Elements that are cancelled, held or released in one transaction.
@@ -100,7 +100,8 @@ def state_of(counts: Mapping[str, int], stopped_early: int = 0) -> State:
 def _hold_or_release(array: Array, actor: str, reason: str, what: What) -> None:
     count = _in_steps(array, lambda ids: service.hold_or_release_many(ids, actor, reason, what), str(what), reason)
     if not count:
-        raise IllegalTransition(state_of(states(array)), what)
+        early = array.jobs.filter(state=State.CANCELLED, cause=Cause.EARLY_STOPPED).count()
+        raise IllegalTransition(state_of(states(array), early), what)
 
 
 def _in_steps(array: Array, act: Callable[[list[uuid.UUID]], int], action: str, reason: str) -> int:

@@ -420,8 +420,9 @@ class Checkpoint(models.Model):
 class RungResult(models.Model):
     """What a stage of a sweep's element reported when it reached a rung of successive halving, and what followed.
 
-    ``value`` is null for what is no finite number. ``verdict`` is empty until it was judged: as one of ``among`` that
-    had reached the rung by then, of which ``cutoff`` was needed to go on.
+    ``array`` and ``stage_index`` say with which others it is compared. ``value`` is null for what is no finite number.
+    ``verdict`` is empty until it was judged: as one of ``among`` that had reached the rung by then, of which ``cutoff``
+    was needed to go on.
     """
 
     class Judgement(models.TextChoices):
@@ -429,6 +430,8 @@ class RungResult(models.Model):
         STOPPED = "stopped"
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="rung_results")
+    array = models.ForeignKey(Array, db_index=False, on_delete=models.CASCADE, related_name="rung_results")
+    stage_index = models.PositiveSmallIntegerField()
     rung = models.PositiveSmallIntegerField()
     step = models.BigIntegerField()
     value = models.FloatField(null=True)
@@ -443,7 +446,10 @@ class RungResult(models.Model):
             models.UniqueConstraint(fields=["stage", "rung"], name="rung_reached_once"),
             models.CheckConstraint(condition=Q(verdict__in=["", "goes_on", "stopped"]), name="rung_verdict_known"),
         ]
-        indexes = [models.Index(fields=["id"], name="rung_unjudged", condition=Q(verdict=""))]
+        indexes = [
+            models.Index(fields=["id"], name="rung_unjudged", condition=Q(verdict="")),
+            models.Index(fields=["array", "stage_index", "rung", "value"], name="rung_ranked"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.stage} rung {self.rung}"

@@ -541,11 +541,11 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
     speaking = {part_id: part for part_id, part in known.items() if here[part_id].epoch == part.epoch}
     touched: set[int] = set()
     telling = [part for part_id, part in speaking.items() if part.rank == 0 and here[part_id].progress is not None]
-    columns = ("id", "progress", "values", "job__array__halving")
+    columns = ("id", "progress", "values", "index", "job__array", "job__array__halving")
     stages = Stage.objects.filter(id__in=[part.stage for part in telling]).values_list(*columns)
     found = list(stages) if telling else []
-    said = {i: (progress, values) for i, progress, values, _rule in found}
-    rules = {i: stored for i, _progress, _values, stored in found if stored}
+    said = {i: (progress, values) for i, progress, values, *_sweep in found}
+    sweeps = {i: (index, array, rule) for i, _progress, _values, index, array, rule in found if rule}
     rungs: list[RungResult | None] = []
     paces = Attempt.objects.in_bulk([part.attempt for part in telling]) if telling else {}
     rows: list[Checkpoint] = []
@@ -555,11 +555,11 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
         if item.progress is not None and part.rank == 0:
             progress = {"step": item.progress.step, "total": item.progress.total, "phase": item.progress.phase[:60]}
             values = _newer(said[part.stage][1], item.progress.values)
+            if part.stage in sweeps and paces[part.attempt].stop_why not in halving.FOR_GOOD:
+                rungs.append(halving.reached(part.stage, *sweeps[part.stage], item.progress, at))
             if (progress, values) != said[part.stage]:
                 if item.progress.step is not None:
                     numbers.append(Reported(part.attempt, item.progress.step, item.progress.values, at.timestamp()))
-                    if rule := rules.get(part.stage):
-                        rungs.append(halving.reached(part.stage, rule, item.progress.step, item.progress.values, at))
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
                 _keep_pace(paces[part.attempt], item.progress, at)
                 touched.add(part.number)

@@ -104,10 +104,11 @@ class Note:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-def lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
-    """Return the jobs with these ids, locked until the transaction ends."""
+def lock(job_ids: Iterable[uuid.UUID], unread: Sequence[str] = ()) -> dict[uuid.UUID, Job]:
+    """Return the jobs with these ids, locked until the transaction ends; the fields ``unread`` are not loaded."""
     ids = set(job_ids)
-    return {job.id: job for job in Job.objects.select_for_update().filter(id__in=ids).order_by("id")} if ids else {}
+    rows = Job.objects.select_for_update().filter(id__in=ids).order_by("id").defer(*unread)
+    return {job.id: job for job in rows} if ids else {}
 
 
 def note(notes: Sequence[Note], at: datetime) -> None:
@@ -576,7 +577,7 @@ def _end_all(jobs: Sequence[Job], cause: Cause, why: Mapping[uuid.UUID, Told], f
     notes = [fact for fact in facts if fact.job.id in open_]
     move(waiting, What.CANCEL)
     notes += stop(jobs, active, cause, at, note=NOTHING if cause == Cause.CANCELLED else why)
-    settle(jobs, notes, at, stages)
+    settle(jobs, notes, at)
     _announce(jobs)
     return len(open_)
 
@@ -719,8 +720,11 @@ def stop(
         if attempt.stop_why and not is_stronger:
             continue
         said = said_of(stage)
-        attempt.stop_why, attempt.stop_at, attempt.stop_grace_s = why, attempt.stop_at or at, grace_s
-        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, said.text[:300], resized_to
+        if not attempt.stop_why or why != Cause.EARLY_STOPPED:
+            # What an eviction frees stays promised to whom it was done for, as soon as it was promised.
+            attempt.stop_for, attempt.stop_grace_s = stop_for, grace_s
+        attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
+        attempt.stop_note, attempt.resized_to = said.text[:300], resized_to
         attempt.said = {**attempt.said, "stop_note": said.said}
         asked.append(attempt)
     Attempt.objects.bulk_update(

@@ -19,7 +19,7 @@ from controlplane.queries import arrays, jobs
 from controlplane.queries.cursor import page_of
 from controlplane.queries.reading import API, cursor_of, redacted
 from scheduler.core.model.halving import Goal
-from scheduler.core.model.lifecycle import State
+from scheduler.core.model.lifecycle import Cause, State
 
 PER_PAGE = 100
 # So many lines can still be told apart.
@@ -48,7 +48,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     asked = {key: request.GET[key] for key in ("cursor",) if request.GET.get(key)}
     rows, links = page_of(found, "array_index", request.path, {**asked, "limit": str(PER_PAGE)})
     parameters = list(answer.body["parameters"])
-    drawn = redacted(user, arrays.elements(arrays.elements_of(row).order_by("array_index")[:MOST_LINES]))
+    drawn = redacted(user, arrays.elements(row, arrays.elements_of(row).order_by("array_index")[:MOST_LINES]))
     return page(
         request,
         "array.html",
@@ -68,7 +68,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
                     "numbers": [each["values"].get(name) for name in metrics],
                     "is_best": (answer.body["best"] or {}).get("index") == each["index"],
                 }
-                for each in redacted(user, arrays.elements(rows))
+                for each in redacted(user, arrays.elements(row, rows))
             ],
             "metrics": metrics,
             "lines": _lines(drawn, parameters, metric, number),
@@ -116,7 +116,7 @@ def _lines(
                 "name": f"{number}_{each['index']}",
                 "at": place,
                 "level": min(9, int(place[-1] * 10)),
-                "stopped": bool(each["rung"]) and each["rung"]["verdict"] == "stopped",
+                "stopped": each["cause"] == Cause.EARLY_STOPPED,
                 "values": [column[at] for column in columns.values()],
                 "href": f"/jobs/{each['job']}",
             }

@@ -11,7 +11,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 # The look of an attempt's bar by its cause; all other causes have that of a failure.
-ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED"}
+ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED", "EARLY_STOPPED": "CANCELLED"}
 GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE", "REQUEUED"}
 
 

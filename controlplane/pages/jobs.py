@@ -34,10 +34,11 @@ def _views() -> list[dict[str, str]]:
 
 
 def _array(one: dict[str, Any]) -> dict[str, Any]:
-    """An array with its elements by state, in the order of states, and the share of those that have completed."""
+    """An array with its elements by state, in the order of states, and the share of those that have done their part."""
     counts = one["counts"]
+    done = counts.get("COMPLETED", 0) + one["stopped_early"]
     states = [(state, counts[state]) for state in (*ACTIVE, "PENDING", "HELD", *FINAL) if state in counts]
-    return {**one, "states": states, "share": counts.get("COMPLETED", 0) / max(1, sum(counts.values()))}
+    return {**one, "states": states, "share": done / max(1, sum(counts.values()))}
 
 
 @login_required

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -64,7 +65,9 @@ class SweepHalving(msgspec.Struct, frozen=True):
 
 
 class ElementRung(msgspec.Struct, frozen=True):
-    """The highest rung that an element reached, with what it reported there; ``value`` is null for no finite number.
+    """The rung at which an element was stopped, or the highest that it reached, with what it reported there.
+
+    ``value`` is null for no finite number.
 
     ``verdict`` is *goes_on* or *stopped*, and empty until it was judged: then it was one of ``among`` elements, and
     ``cutoff`` was needed to go on. ``cutoff`` is null while too few are compared, and where any number was enough.
@@ -204,17 +207,20 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
     )
 
 
+# Stages of an element are compared each with its like, and it counts once.
 _RUNGS = """
-SELECT r.rung, count(*), count(*) FILTER (WHERE r.verdict = 'stopped' AND j.cause = 'EARLY_STOPPED'), {best}(r.value)
-FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id JOIN jobs_rungresult r ON r.stage_id = s.id
-WHERE j.array_id = %s GROUP BY r.rung
+SELECT r.rung, count(DISTINCT j.id), count(DISTINCT j.id) FILTER (WHERE r.verdict = 'stopped' AND j.cause = %s),
+       {best}(r.value)
+FROM jobs_rungresult r JOIN jobs_stage s ON s.id = r.stage_id JOIN jobs_job j ON j.id = s.job_id
+WHERE r.array_id = %s GROUP BY r.rung
 """
 
 
 def _halving(row: rows.Array, stored: Mapping[str, Any]) -> SweepHalving:
     rule = halving.rule(stored)
     with connection.cursor() as cursor:
-        cursor.execute(_RUNGS.format(best="max" if rule.goal is Goal.MAXIMIZE else "min"), [row.number])
+        best = "max" if rule.goal is Goal.MAXIMIZE else "min"
+        cursor.execute(_RUNGS.format(best=best), [Cause.EARLY_STOPPED, row.number])
         found = {rung: counted for rung, *counted in cursor.fetchall()}
     nobody = (0, 0, None)
     return SweepHalving(
@@ -266,20 +272,15 @@ def _parameters(stored: Any) -> dict[str, Any]:
     return (msgspec.json.decode(stored) if isinstance(stored, str | bytes) else stored) or {}
 
 
-def elements(jobs: Iterable[rows.Job]) -> list[ArrayElement]:
-    """These elements in short, in the same order."""
+def elements(row: rows.Array, jobs: Iterable[rows.Job]) -> list[ArrayElement]:
+    """These elements of an array in short, in the same order."""
     jobs = list(jobs)
     values: dict[Any, dict[str, float]] = defaultdict(dict)
     with connection.cursor() as cursor:
         cursor.execute(_NUMBERS, [[job.id for job in jobs]])
         for job_id, name, value in cursor.fetchall():
             values[job_id][name] = value
-    reached = {
-        result.stage.job_id: ElementRung(
-            result.rung, result.step, result.value, result.verdict, result.among, result.cutoff
-        )
-        for result in rows.RungResult.objects.filter(stage__job__in=jobs).select_related("stage").order_by("rung")
-    }
+    reached = _reached(jobs) if row.halving else {}
     return [
         ArrayElement(
             index=job.array_index or 0,
@@ -294,6 +295,17 @@ def elements(jobs: Iterable[rows.Job]) -> list[ArrayElement]:
         )
         for job in jobs
     ]
+
+
+def _reached(jobs: Sequence[rows.Job]) -> dict[uuid.UUID, ElementRung]:
+    """The rung to tell of each of these elements; of several stages that of the one that was stopped."""
+    was_stopped = Q(verdict=rows.RungResult.Judgement.STOPPED)
+    found = rows.RungResult.objects.filter(stage__job__in=jobs).annotate(was_stopped=was_stopped)
+    told = found.values_list("stage__job", "rung", "step", "value", "verdict", "among", "cutoff")
+    return {
+        job: ElementRung(rung, step, value, verdict, among, cutoff)
+        for job, rung, step, value, verdict, among, cutoff in told.order_by("was_stopped", "rung")
+    }
 
 
 def elements_of(row: rows.Array) -> QuerySet[rows.Job]:

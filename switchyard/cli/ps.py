@@ -145,7 +145,8 @@ def _where(job: Row) -> str:
 
 def _progress(job: Row) -> str:
     if "counts" in job:
-        return units.percent(job["counts"].get("COMPLETED", 0) / max(1, sum(job["counts"].values())))
+        done = job["counts"].get("COMPLETED", 0) + job.get("stopped_early", 0)
+        return units.percent(done / max(1, sum(job["counts"].values())))
     return units.percent(job.get("progress"))
 
 

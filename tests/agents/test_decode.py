@@ -35,6 +35,8 @@ LINES = [
     '{"checkpoint": {"step": 1e400, "path": "/\\ud800"}}',
     '{"phase": {"name": "\\ud800\\u0000", "critical": 1}}',
     '{"phase": {"name": ' + "1" * 5000 + "}}",
+    '{"report": {"step": 1, "values": {"a": 1, "\\ud800": 2}, "values_at": {"a": 1e400, "\\ud800": -1, "b": [3]}}}',
+    '{"report": {"step": 1, "values": {"a": 1}, "values_at": [1]}}',
     '{"report": {"values": {"\\udfff": "\\ud800", "a\\u0000b": NaN, "c": Infinity, "d": true}}}',
     "null", "[]", '"x"', '{"report": [1]}', "\x00\xff", '{"report": {"step": true}}',
 ]  # fmt: skip
@@ -50,6 +52,24 @@ def test_an_odd_line_is_taken_within_bounds_or_passed_over(tmp_path: Path, line:
     here = Here("p", "a", 1, Phase.RUNNING, progress=reports.progress, checkpoints=reports.checkpoints)
     assert msgspec.json.decode(msgspec.json.encode(here), type=Here) == here
     assert "\\u0000" not in json.dumps(msgspec.to_builtins(here))
+
+
+def test_a_value_is_of_the_step_of_its_line_or_of_the_one_that_the_line_names(tmp_path: Path) -> None:
+    lines = [
+        ({"values": {"lr": 1}}, {}),
+        ({"step": 5, "values": {"loss": 2.5}}, {"lr": 0}),
+        ({"step": 10}, {"lr": 0, "loss": 5}),
+        ({"values": {"loss": [1]}}, {"lr": 0, "loss": 5}),
+        ({"step": 20, "values": {"lr": 1, "loss": 2.5}, "values_at": {"loss": 15, "other": 3}}, {"loss": 15}),
+        ({"step": 30, "values": {"lr": 1, "loss": 2}, "values_at": {"loss": -1, "lr": 2**60}}, {}),
+    ]
+    reports = ReportFile(tmp_path / "report.jsonl")
+    for line, values_at in lines:
+        with open(reports.path, "a") as file:
+            file.write(json.dumps({"report": line}) + "\n")
+        assert reports.poll()
+        assert reports.progress is not None
+        assert reports.progress.values_at == values_at
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import ast
 import errno
 import importlib.util
 import json
+import math
 import os
 import re
 import signal
@@ -307,7 +308,17 @@ def test_folders_are_made_and_inputs_are_named_by_stage(runtime: ModuleType, job
 def test_a_report_carries_all_that_was_told(runtime: ModuleType, job: Path) -> None:
     runtime.report(step=1, total=10, loss=2.5)
     runtime.report(step=10, tokens_per_s=900)
-    assert lines(job)[-1] == {"report": {"step": 10, "total": 10, "values": {"loss": 2.5, "tokens_per_s": 900}}}
+    values = {"loss": 2.5, "tokens_per_s": 900}
+    assert lines(job)[-1] == {"report": {"step": 10, "total": 10, "values": values, "values_at": {"loss": 1}}}
+
+
+def test_a_value_keeps_the_step_with_which_it_was_named(runtime: ModuleType, job: Path) -> None:
+    told = []
+    for named in ({"lr": 1}, {"step": 5, "loss": 2.5}, {"loss": 2.25}, {"step": 10, "input_wait": 0.5}):
+        runtime._sent_at = -math.inf
+        runtime.report(**named)
+        told.append(lines(job)[-1]["report"].get("values_at"))
+    assert told == [None, {"lr": 0}, {"lr": 0}, {"lr": 0, "loss": 5}]
 
 
 def test_a_fast_loop_writes_few_lines_and_loses_nothing(job: Path) -> None:

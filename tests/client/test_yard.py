@@ -148,6 +148,13 @@ def test_an_array_is_one_line_among_the_jobs_unless_its_elements_are_asked_for(y
     assert [asked.query.get("array") for asked in server.to("GET", "/jobs")] == ["none", None]
 
 
+def test_what_was_stopped_early_has_done_its_part(yard, server, said):
+    array = {**ARRAY, "state": "COMPLETED", "counts": {"COMPLETED": 3, "CANCELLED": 6}, "stopped_early": 6}
+    server.on("GET", "/jobs", said(200, {"results": [], "next": None}))
+    server.on("GET", "/arrays", said(200, {"results": [array], "next": None}))
+    assert "100%" in yard("ps", "--no-headers")[1]
+
+
 def test_an_array_shows_the_rungs_at_which_its_worse_elements_are_stopped(yard, server, said, as_problem):
     rungs = [
         {"rung": 1, "step": 100, "reached": 5, "stopped": 3, "best": 0.25},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.model.halving import Goal, Halving
+from scheduler.core.model.halving import Goal, Halving, RungRanking, RungVerdict
 
 values = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-3, 3).map(float)
 rules = st.builds(
@@ -19,6 +19,10 @@ rules = st.builds(
     reduction_factor=st.integers(2, 10),
     rungs=st.integers(1, 10),
 )
+
+
+def judged(rule: Halving, value: float | None, earlier: list[float | None]) -> RungVerdict:
+    return RungRanking(rule, earlier).judge(value)
 
 
 def rank(rule: Halving, value: float | None) -> float:
@@ -32,7 +36,7 @@ def rank(rule: Halving, value: float | None) -> float:
 def test_who_goes_on_is_among_the_best_share_of_those_that_reached_the_rung(
     rule: Halving, value: float | None, earlier: list[float | None]
 ) -> None:
-    verdict = rule.judge(value, earlier)
+    verdict = judged(rule, value, earlier)
     better = sum(rank(rule, each) < rank(rule, value) for each in earlier)
     assert verdict.among == len(earlier) + 1
     if verdict.among < rule.reduction_factor:
@@ -49,10 +53,10 @@ def test_a_better_value_fares_no_worse_and_the_order_of_the_others_is_no_matter(
     rule: Halving, one: float | None, other: float | None, earlier: list[float | None], dice: object
 ) -> None:
     better, worse = sorted((one, other), key=lambda value: rank(rule, value))
-    assert rule.judge(better, earlier).goes_on >= rule.judge(worse, earlier).goes_on
+    assert judged(rule, better, earlier).goes_on >= judged(rule, worse, earlier).goes_on
     shuffled = list(earlier)
     dice.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert rule.judge(one, shuffled) == rule.judge(one, earlier)
+    assert judged(rule, one, shuffled) == judged(rule, one, earlier)
 
 
 @given(rules, st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
@@ -60,7 +64,37 @@ def test_the_best_of_all_is_never_stopped(rule: Halving, told: list[float]) -> N
     best = min(told, key=lambda value: rank(rule, value))
     for at, value in enumerate(told):
         if value == best:
-            assert rule.judge(value, told[:at]).goes_on
+            assert judged(rule, value, list(told[:at])).goes_on
+
+
+@given(rules, st.lists(values, max_size=40), st.lists(values, max_size=40))
+def test_who_was_judged_counts_for_the_next(
+    rule: Halving, earlier: list[float | None], some: list[float | None]
+) -> None:
+    ranking = RungRanking(rule, earlier)
+    for at, value in enumerate(some):
+        assert ranking.judge(value) == judged(rule, value, [*earlier, *some[:at]])
+
+
+class Counted(float):
+    """A value that counts how often it is compared."""
+
+    compared = 0
+
+    def __rmul__(self, sign: float) -> Counted:
+        return Counted(sign * float(self))
+
+    def __lt__(self, other: float) -> bool:
+        Counted.compared += 1
+        return float(self) < float(other)
+
+
+def test_a_verdict_costs_few_comparisons_however_many_have_reached_the_rung() -> None:
+    count = 2_000
+    ranking = RungRanking(Halving("loss", Goal.MINIMIZE, 10, 3, 2))
+    for at in range(count):
+        ranking.judge(Counted(at * 7_919 % count))
+    assert 0 < Counted.compared < 2 * count * (math.log2(count) + 2)
 
 
 @given(rules, st.integers(-10, 2**53))
@@ -87,5 +121,5 @@ def test_a_step_reaches_the_rungs_up_to_it(rule: Halving, step: int) -> None:
 def test_the_best_third_goes_on(
     goal: Goal, value: float | None, earlier: list[float | None], goes_on: bool, cutoff: float | None
 ) -> None:
-    verdict = Halving("loss", goal, 10, 3, 2).judge(value, earlier)
+    verdict = judged(Halving("loss", goal, 10, 3, 2), value, earlier)
     assert (verdict.goes_on, verdict.cutoff) == (goes_on, cutoff)

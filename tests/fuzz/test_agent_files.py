@@ -41,7 +41,7 @@ values = st.recursive(
     plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=80), inner, max_size=3)
 )
 known = st.sampled_from(
-    ["report", "phase", "checkpoint", "values", "step", "total", "name", "path", "critical", "took_s"]
+    ["report", "phase", "checkpoint", "values", "values_at", "step", "total", "name", "path", "critical", "took_s"]
 )
 lines = st.recursive(values, lambda inner: st.dictionaries(known, inner, max_size=4), max_leaves=12)
 

@@ -16,6 +16,7 @@ class Migration(migrations.Migration):
             name="RungResult",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("stage_index", models.PositiveSmallIntegerField()),
                 ("rung", models.PositiveSmallIntegerField()),
                 ("step", models.BigIntegerField()),
                 ("value", models.FloatField(null=True)),
@@ -28,6 +29,15 @@ class Migration(migrations.Migration):
                 ),
                 ("among", models.PositiveIntegerField(null=True)),
                 ("cutoff", models.FloatField(null=True)),
+                (
+                    "array",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rung_results",
+                        to="jobs.array",
+                    ),
+                ),
                 (
                     "stage",
                     models.ForeignKey(
@@ -43,7 +53,10 @@ class Migration(migrations.Migration):
                         condition=models.Q(("verdict__in", ["", "goes_on", "stopped"])), name="rung_verdict_known"
                     ),
                 ],
-                "indexes": [models.Index(fields=["id"], name="rung_unjudged", condition=models.Q(("verdict", "")))],
+                "indexes": [
+                    models.Index(fields=["id"], name="rung_unjudged", condition=models.Q(("verdict", ""))),
+                    models.Index(fields=["array", "stage_index", "rung", "value"], name="rung_ranked"),
+                ],
             },
         ),
         *(

@@ -6,8 +6,8 @@ judged once at each rung that it reaches, against those that reached the rung be
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -53,18 +53,29 @@ class Halving:
         """Return the highest rung, from 1, that is reached at a step; 0 before the first."""
         return sum(step >= least for least in self.steps())
 
-    def judge(self, value: float | None, earlier: Sequence[float | None]) -> RungVerdict:
-        """Judge a point by its value at a rung and those of the points that reached the rung before it.
+
+class RungRanking:
+    """The points that have reached a rung, in the order of their values there; others are judged among them."""
+
+    def __init__(self, rule: Halving, values: Iterable[float | None] = ()) -> None:
+        """``values`` are those of the points that have reached the rung, in any order."""
+        reached = list(values)
+        self._factor, self._sign = rule.reduction_factor, 1.0 if rule.goal is Goal.MINIMIZE else -1.0
+        self._among = len(reached)
+        self._numbers = sorted(self._sign * value for value in reached if value is not None)
+
+    def judge(self, value: float | None) -> RungVerdict:
+        """Judge a point by its value at the rung and those that reached it before, and count it among these.
 
         None is a value that is no finite number, as of a training that diverged: it is worse than all numbers. As long
         as fewer points than ``reduction_factor`` have reached the rung all go on; of equal values all do.
         """
-        among = len(earlier) + 1
-        if among < self.reduction_factor:
-            return RungVerdict(True, among)
-        sign = 1.0 if self.goal is Goal.MINIMIZE else -1.0
-        numbers = sorted(sign * each for each in (value, *earlier) if each is not None)
-        best = among // self.reduction_factor
-        cutoff = sign * numbers[best - 1] if len(numbers) >= best else None
-        goes_on = value is not None and bisect_left(numbers, sign * value) < best
-        return RungVerdict(goes_on, among, cutoff)
+        self._among += 1
+        if value is not None:
+            insort(self._numbers, self._sign * value)
+        if self._among < self._factor:
+            return RungVerdict(True, self._among)
+        best = self._among // self._factor
+        cutoff = self._sign * self._numbers[best - 1] if len(self._numbers) >= best else None
+        goes_on = value is not None and bisect_left(self._numbers, self._sign * value) < best
+        return RungVerdict(goes_on, self._among, cutoff)
