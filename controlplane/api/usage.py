@@ -1,4 +1,4 @@
-"""Usage of devices by day, project, user, pool and model, as JSON or as CSV for accounting."""
+"""Usage of devices by day, project, user, job, pool and model, as JSON or as CSV for accounting."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ class UsageQuerySerializer(StrictSerializer):
         help_text=f"Groups of the rows, separated by commas: {', '.join(usage.GROUPS)}.",
     )
     project = serializers.CharField(default="", allow_blank=True, help_text="Name of a project; all by default.")
+    limit = serializers.IntegerField(
+        default=usage.USUAL_JOBS,
+        min_value=1,
+        max_value=usage.MOST_JOBS,
+        help_text="By job: how many jobs, of those that were charged most; `rest` is what all others used.",
+    )
     format = serializers.ChoiceField(choices=["json", "csv"], default="json")
 
     def get_fields(self) -> dict[str, Any]:
@@ -43,9 +49,10 @@ class UsageViewSet(SingleViewSet):
     )
     def retrieve(self, request: Request) -> Response | HttpResponse:
         """Device time, energy and cost, of which you see your own and that of your projects. Rows are always by kind of
-        device, since hours of different kinds are not the same."""
+        device, since hours of different kinds are not the same. By job, these are at most 92 days, and the name of a
+        job is told to who may see the job."""
         asked = self.asked(UsageQuerySerializer)
-        query = usage.asked(asked["from"], asked["to"], asked["by"], asked["project"])
+        query = usage.asked(asked["from"], asked["to"], asked["by"], asked["project"], asked["limit"])
         found = usage.usage(self.user, query)
         if asked["format"] == "json":
             return Response(found)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 from django.db import DatabaseError, connection, transaction
@@ -33,6 +31,7 @@ FAILED: Final = (
 
 # Lost is the time since the newest checkpoint of an attempt that was evicted or failed. PostgreSQL cannot estimate how
 # many claims overlap a day, and would read whole tables: what belongs to a claim is looked up one by one (OFFSET 0).
+# Entries of jobs are written only where they differ, and the sums of all are returned, by what the ledger keeps.
 _OF_DAY: Final = """
 WITH held AS MATERIALIZED (
     SELECT c.id, c.part_id, c.device_id, c.milli, c.opened_at, greatest(c.opened_at, %(begin)s) AS first,
@@ -40,14 +39,13 @@ WITH held AS MATERIALIZED (
     FROM jobs_claim c WHERE c.opened_at < %(until)s AND (c.closed_at IS NULL OR c.closed_at > %(begin)s)
 ), owners AS MATERIALIZED (
     SELECT parts.part_id, o.* FROM (SELECT DISTINCT part_id FROM held) parts CROSS JOIN LATERAL (
-        SELECT j.project_id, j.user_id, j.pool_id, a.id AS attempt_id, a.cause,
+        SELECT s.job_id, a.id AS attempt_id, a.cause,
                CASE WHEN a.cause = ANY(%(lost)s)
                     THEN (SELECT max(at) FROM jobs_checkpoint WHERE attempt_id = a.id) END AS saved_at
         FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
-             JOIN jobs_job j ON j.id = s.job_id
         WHERE p.id = parts.part_id OFFSET 0) o
 ), told AS (
-    SELECT o.project_id, o.user_id, o.pool_id, d.kind, d.model, d.features::text AS features, o.cause,
+    SELECT o.job_id, d.kind, d.model, coalesce(w.charge, 1) AS charge, o.cause,
            h.milli * extract(epoch FROM h.last - h.first) AS ms,
            h.milli * greatest(0, extract(epoch FROM h.last - greatest(h.first, o.saved_at))) AS lost_ms,
            coalesce(m.known_ms, 0) AS known_ms, coalesce(m.busy_ms, 0) AS busy_ms,
@@ -55,17 +53,50 @@ WITH held AS MATERIALIZED (
            h.opened_at >= %(begin)s
                AND row_number() OVER (PARTITION BY o.attempt_id ORDER BY d.kind = 'cpu', h.id) = 1 AS begins
     FROM held h JOIN owners o ON o.part_id = h.part_id JOIN fleet_device d ON d.id = h.device_id
+         LEFT JOIN unnest(%(kinds)s::text[], %(features)s::text[], %(charges)s::numeric[]) w(kind, features, charge)
+             ON (w.kind, w.features) = (d.kind, d.features::text)
          LEFT JOIN LATERAL (
              SELECT known_ms, busy_ms, powered_ms, millijoules FROM usage_claimmeter
              WHERE claim_id = h.id AND day = %(day)s OFFSET 0) m ON true
+), counted AS MATERIALIZED (
+    SELECT j.id AS job_id, j.project_id, j.user_id, j.pool_id, x.* FROM (
+        SELECT job_id AS of_job, kind, model, {sums} FROM told GROUP BY 1, 2, 3 OFFSET 0) x
+    JOIN jobs_job j ON j.id = x.of_job
+), gone AS (
+    DELETE FROM usage_jobentry e WHERE e.day = %(day)s AND NOT EXISTS (
+        SELECT FROM counted c WHERE (c.job_id, c.kind, c.model) = (e.job_id, e.kind, e.model))
+), changed AS (
+    UPDATE usage_jobentry e SET ({names}) = ROW({values}) FROM counted c
+    WHERE e.day = %(day)s AND (c.job_id, c.kind, c.model) = (e.job_id, e.kind, e.model)
+        AND ({old}) IS DISTINCT FROM ({values})
+), added AS (
+    INSERT INTO usage_jobentry (day, job_id, kind, model, {names})
+    SELECT %(day)s, c.job_id, c.kind, c.model, {values} FROM counted c WHERE NOT EXISTS (
+        SELECT FROM usage_jobentry e
+        WHERE e.day = %(day)s AND (c.job_id, c.kind, c.model) = (e.job_id, e.kind, e.model))
 )
-SELECT project_id, user_id, pool_id, kind, model, features, floor(sum(ms)), count(*) FILTER (WHERE begins),
-       sum(least(known_ms, floor(ms))), sum(least(busy_ms, known_ms, floor(ms))),
-       coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(evicted)s))), 0),
-       coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(failed)s))), 0),
-       sum(least(powered_ms, floor(ms))), sum(millijoules)
-FROM told GROUP BY 1, 2, 3, 4, 5, 6
+SELECT project_id, user_id, pool_id, kind, model, {totals} FROM counted GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
 """
+_SUMS: Final = {
+    "allocated_ms": "floor(sum(ms))",
+    "charged_ms": "round(sum(ms * charge))",
+    "attempts": "count(*) FILTER (WHERE begins)",
+    "known_ms": "sum(least(known_ms, floor(ms)))",
+    "busy_ms": "sum(least(busy_ms, known_ms, floor(ms)))",
+    "preempted_ms": "coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(evicted)s))), 0)",
+    "failed_ms": "coalesce(floor(sum(lost_ms) FILTER (WHERE cause = ANY(%(failed)s))), 0)",
+    "powered_ms": "sum(least(powered_ms, floor(ms)))",
+    "millijoules": "sum(millijoules)",
+}
+_STORED: Final = ("project_id", "user_id", *_SUMS)
+_BUILD: Final = _OF_DAY.format(
+    sums=", ".join(f"{sql}::bigint AS {name}" for name, sql in _SUMS.items()),
+    names=", ".join(_STORED),
+    values=", ".join(f"c.{name}" for name in _STORED),
+    old=", ".join(f"e.{name}" for name in _STORED),
+    totals=", ".join(f"sum({name})::bigint" for name in _SUMS),
+)
+_OF_ENTRY: Final = ("project_id", "user_id", "pool_id", "kind", "model", *_SUMS)
 
 
 def refresh(now: datetime, longest_s: float = 20.0) -> None:
@@ -102,30 +133,12 @@ def build(day: date, now: datetime) -> None:
         LedgerDay.objects.get_or_create(day=day)
         LedgerDay.objects.select_for_update().get(day=day)
         with connection.cursor() as cursor:
-            cursor.execute(_OF_DAY, values)
-            entries = _merged(day, cursor.fetchall())
+            cursor.execute("SELECT DISTINCT kind, features::text FROM fleet_device")
+            known = cursor.fetchall()
+            values |= {"kinds": [kind for kind, _ in known], "features": [features for _, features in known]}
+            cursor.execute(_BUILD, values | {"charges": [charges.of(kind, parsed(text)) for kind, text in known]})
+            rows = cursor.fetchall()
         LedgerEntry.objects.filter(day=day).delete()
+        entries = (LedgerEntry(day=day, **dict(zip(_OF_ENTRY, row, strict=True))) for row in rows)
         LedgerEntry.objects.bulk_create(entries, batch_size=1000)
         LedgerDay.objects.filter(day=day).update(built_at=now, is_due=False)
-
-
-_COUNTED: Final = ("allocated_ms", "attempts", "known_ms", "busy_ms", "preempted_ms", "failed_ms", "powered_ms",
-                   "millijoules")  # fmt: skip
-
-
-def _merged(day: date, rows: list[Any]) -> list[LedgerEntry]:
-    """Add up the rows of devices that differ only in what they declare, which sets their charge."""
-    found: dict[tuple[Any, ...], LedgerEntry] = {}
-    charged: dict[tuple[Any, ...], float] = defaultdict(float)
-    for project, user, pool, kind, model, features, *counted in rows:
-        key = (project, user, pool, kind, model)
-        entry = found.get(key)
-        if entry is None:
-            entry = found[key] = LedgerEntry(
-                day=day, project_id=project, user_id=user, pool_id=pool, kind=kind, model=model
-            )
-        for name, value in zip(_COUNTED, counted, strict=True):
-            setattr(entry, name, getattr(entry, name) + int(value))
-        charged[key] += float(counted[0] * Decimal(charges.of(kind, parsed(features))))
-        entry.charged_ms = round(charged[key])
-    return [found[key] for key in sorted(found, key=str)]

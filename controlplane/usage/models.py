@@ -14,13 +14,13 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.models import Project
-from controlplane.jobs.models import Claim
+from controlplane.jobs.models import Claim, Job
 from controlplane.pools import kinds
 from controlplane.pools.models import Pool
 
 
-class LedgerEntry(models.Model):
-    """The device time of one UTC day, by project, user, pool and device model. It outlives the jobs.
+class DeviceTime(models.Model):
+    """The device time of one UTC day on devices of one kind and model.
 
     ``charged_ms`` is ``allocated_ms`` weighted as for fair share. Of ``allocated_ms``, ``known_ms`` had a measured
     utilisation, which made ``busy_ms``; ``powered_ms`` had measured power, which made ``millijoules``.
@@ -28,9 +28,6 @@ class LedgerEntry(models.Model):
     """
 
     day = models.DateField()
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
     kind = models.CharField(max_length=20)
     model = models.CharField(max_length=120, blank=True)
     allocated_ms = models.BigIntegerField(default=0)
@@ -42,6 +39,17 @@ class LedgerEntry(models.Model):
     powered_ms = models.BigIntegerField(default=0)
     millijoules = models.BigIntegerField(default=0)
     attempts = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class LedgerEntry(DeviceTime):
+    """The device time of one day, by project, user, pool and device model. It outlives the jobs."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
 
     class Meta:
         ordering = ["-day", "project__name"]
@@ -59,6 +67,34 @@ class LedgerEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day} {self.project}"
+
+
+class JobEntry(DeviceTime):
+    """The device time of one job on one day, which goes with the job; entries of the ledger are sums of these.
+
+    ``project`` and ``user`` are those of the job, for the index; the job itself protects them.
+    """
+
+    pk = models.CompositePrimaryKey("job_id", "day", "kind", "model")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, db_index=False, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+
+    class Meta:
+        ordering = ["-day"]
+        verbose_name_plural = "job entries"
+        indexes = [
+            models.Index(fields=["project", "day"], name="job_entry_of_project"),
+            models.Index(fields=["user", "day"], name="job_entry_of_user"),
+            models.Index(fields=["day"], name="job_entry_of_day"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.job}"
 
 
 class LedgerDay(models.Model):

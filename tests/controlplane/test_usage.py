@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from controlplane.queries import receipts
 from controlplane.queries.usage import cell
 from controlplane.usage import advice, days, ledger, meter
 from controlplane.usage.advice import StageHolding
-from controlplane.usage.models import ClaimMeter, LedgerDay, LedgerEntry, LedgerMark, Price
+from controlplane.usage.models import ClaimMeter, JobEntry, LedgerDay, LedgerEntry, LedgerMark, Price
 from controlplane.usage.tasks import count
 from scheduler.core.resources import charges
 from tests.controlplane.people import Town
@@ -74,6 +75,25 @@ def past(
             )
             for device, milli in devices
         ]
+
+
+def job_sums() -> list[list[tuple[Any, ...]]]:
+    """The sums of the entries of jobs, and those of the ledger, which must be the same."""
+    names = (
+        "allocated_ms",
+        "charged_ms",
+        "known_ms",
+        "busy_ms",
+        "preempted_ms",
+        "failed_ms",
+        "millijoules",
+        "attempts",
+    )
+    keys = ("day", "project_id", "user_id", "kind", "model")
+    return [
+        sorted(model.objects.order_by().values_list(*keys).annotate(*[Sum(name) for name in names]), key=str)
+        for model in (JobEntry, LedgerEntry)
+    ]
 
 
 def all_entries() -> list[tuple[Any, ...]]:
@@ -200,6 +220,8 @@ def test_the_ledger_is_what_the_record_says_in_whatever_steps_it_is_computed(
         for day in list(LedgerDay.objects.values_list("day", flat=True))[:again]:
             ledger.build(day, NOW)
         assert all_entries() == once
+        of_jobs, of_ledger = job_sums()
+        assert of_jobs == of_ledger
         names = ("allocated_ms", "known_ms", "busy_ms", "preempted_ms", "failed_ms", "powered_ms", "millijoules")
         stored = {
             (entry.day, entry.kind): {name: v for name in (*names, "attempts") if (v := getattr(entry, name))}
@@ -295,14 +317,15 @@ def test_members_see_their_projects_and_who_keeps_accounts_sees_all(used: Town) 
 def test_rows_are_grouped_as_asked_and_add_up(used: Town) -> None:
     reader = somebody("auditor")
     whole = sum(row["charged_device_s"] for row in reader.read(f"/usage?{MONTH}")["results"])
-    for by in ("day", "user,model", "day,project,user,pool,model", ""):
+    for by in ("day", "user,model", "job", "day,project,user,job,pool,model", ""):
         found = reader.read(f"/usage?{MONTH}&by={by}")
         assert sum(row["charged_device_s"] for row in found["results"]) == pytest.approx(whole)
         assert found["by"] == [word for word in by.split(",") if word]
         for row in found["results"]:
-            assert {name for name in ("day", "project", "user", "pool", "model") if row[name] is not None} == set(
-                found["by"]
-            )
+            groups = ("day", "project", "user", "job", "pool", "model")
+            assert {name for name in groups if row[name] is not None} == set(found["by"])
+            assert (row["job_name"] == "past") is ("job" in found["by"])
+        assert (found["rest"], found["job_count"]) == ([], 2 if "job" in found["by"] else None)
     assert found["is_complete"] is True
     assert [row["day"] for row in reader.read(f"/usage?{MONTH}&by=day&project=other")["results"]] == ["2026-11-25"]
     shares = {share["project"]: share for share in found["shares"]}
@@ -317,7 +340,10 @@ def test_rows_are_grouped_as_asked_and_add_up(used: Town) -> None:
         ("from=yesterday", "from must be a day such as 2027-01-31"),
         ("from=2026-11-02&to=2026-11-01", "from must not be after to"),
         ("from=2010-01-01&to=2026-11-01", "at most 1100 days"),
-        ("by=job", "by must name some of day, project, user, pool, model"),
+        ("by=stage", "by must name some of day, project, user, job, pool, model"),
+        ("by=job&from=2026-01-01&to=2026-11-01", "by job, from must be at most 92 days before to"),
+        ("by=job&limit=0", "limit"),
+        ("by=job&limit=10001", "limit"),
         ("format=xml", "xml"),
         ("group=day", "group"),
     ],
@@ -340,6 +366,99 @@ def test_the_file_for_accounting_has_no_cell_that_a_spreadsheet_would_run(used: 
     assert "cost_eur" in title
     assert {(row[0], row[3]) for row in rows} == {("owner", "3"), ("owner", "12"), ("'@SUM(A1)\"x", "1")}
     assert not [text for row in rows for text in row if text[:1] in {"=", "+", "-", "@", "\t", "\r"}]
+
+
+ADDED = (
+    "allocated_device_s", "busy_device_s", "idle_device_s", "unknown_device_s", "lost_preempted_device_s",
+    "lost_failed_device_s", "charged_device_s", "attempts", "powered_device_s", "unpriced_device_s",
+)  # fmt: skip
+
+
+def test_by_job_those_that_were_charged_most_are_told_and_the_rest_as_one(used: Town) -> None:
+    """The rest also has what retention has removed, so the sums are those of the project."""
+    reader, card = somebody("auditor"), Device.objects.get(kind="gpu", index=0)
+    begin = days.begin_of(NOW.date()) + timedelta(hours=4)
+    for n in range(4):
+        past(used, [(card, 1000)], begin + n * 10 * MINUTE, begin + (n * 10 + n + 1) * MINUTE)
+    ledger.refresh(NOW + MINUTE)
+    most, second = Job.objects.filter(number__gte=1000).order_by("number")[:2]
+
+    def added(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+        kinds = {row["kind"] for row in rows}
+        return {kind: {name: sum(r[name] for r in rows if r["kind"] == kind) for name in ADDED} for kind in kinds}
+
+    whole = added(reader.read(f"/usage?{MONTH}")["results"])
+    found = reader.read(f"/usage?{MONTH}&by=job&limit=2")
+    assert [(row["job"], row["kind"]) for row in found["results"]] == [
+        (most.number, "gpu"), (second.number, "gpu"), (most.number, "cpu"),
+    ]  # fmt: skip
+    assert found["job_count"] == 6
+    assert [(row["kind"], row["allocated_device_s"], row["job"]) for row in found["rest"]] == [("gpu", 600, None)]
+    assert added(found["results"] + found["rest"]) == whole
+    assert found["rest"][0]["cost"] == pytest.approx(600 / 3600 * 3, abs=1e-3)
+    with rewritten():
+        # Cascades are triggers of Django's own, not of the database.
+        most.delete()
+    found = reader.read(f"/usage?{MONTH}&by=job")
+    assert most.number not in {row["job"] for row in found["results"]}
+    assert added(found["results"] + found["rest"]) == whole
+    assert {row["kind"]: row["allocated_device_s"] for row in found["rest"]} == {"gpu": 3 * 3600, "cpu": 12 * 3600}
+    text = reader.get(f"/usage?{MONTH}&by=job,project&format=csv").content.decode()
+    title, *rows = csv.reader(io.StringIO(text))
+    assert title[:4] == ["project", "job", "job_name", "kind"]
+    assert [row[:4] for row in rows[-2:]] == [["", "others", "", "gpu"], ["", "others", "", "cpu"]]
+    hours = title.index("allocated_device_hours")
+    total = sum(row["allocated_device_s"] for row in whole.values())
+    assert sum(float(row[hours]) for row in rows) * 3600 == pytest.approx(total, abs=0.1)
+
+
+def test_the_name_of_a_job_is_for_who_may_see_the_job(used: Town) -> None:
+    """Who keeps accounts sees the usage of all, and the names of no jobs but their own and their projects'."""
+    accountant = somebody("accountant")
+    assert {row["job_name"] for row in accountant.read(f"/usage?{MONTH}&by=job")["results"]} == {None}
+    assert {row["job_name"] for row in somebody("auditor").read(f"/usage?{MONTH}&by=job")["results"]} == {"past"}
+    assert accountant.user is not None
+    Member.objects.create(project=used.project, user=accountant.user, role="viewer")
+    found = accountant.read(f"/usage?{MONTH}&by=project,job")["results"]
+    assert {(row["project"], row["job_name"]) for row in found} == {("default", "past"), ("other", None)}
+    seen = {row["job"] for row in found if row["project"] == "other"}
+    for person in (used.viewer, used.owner):
+        mine = person.read(f"/usage?{MONTH}&by=job")
+        assert seen.isdisjoint({row["job"] for row in mine["results"]})
+        assert mine["job_count"] == 1
+    assert {row["job"] for row in used.stranger.read(f"/usage?{MONTH}&by=job")["results"]} == seen
+    assert somebody(username="nobody").read(f"/usage?{MONTH}&by=job")["results"] == []
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)"])
+def test_the_name_of_a_job_is_no_formula_in_the_file(used: Town, name: str) -> None:
+    with rewritten():
+        Job.objects.filter(number__gte=1000).update(name=name)
+    answer = somebody("auditor").get(f"/usage?{MONTH}&by=job&format=csv")
+    _title, *rows = csv.reader(io.StringIO(answer.content.decode()))
+    assert {row[1] for row in rows} == {f"'{name}"}
+
+
+def test_entries_of_jobs_are_written_only_where_they_differ(used: Town) -> None:
+    """And what a device was called before is not left behind."""
+
+    def versions() -> dict[Any, int]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT job_id, day, kind, model, ctid::text FROM usage_jobentry")
+            return {row[:4]: row[4] for row in cursor.fetchall()}
+
+    before, sums = versions(), all_entries()
+    assert len(before) == 5
+    ledger.build(NOW.date(), NOW)
+    assert versions() == before
+    Device.objects.filter(kind="gpu").update(model="H200")
+    ledger.build(NOW.date(), NOW)
+    assert sorted(model for _job, day, kind, model in versions() if kind == "gpu" and day == NOW.date()) == [
+        "H200",
+        "H200",
+    ]
+    assert len(versions()) == 5
+    assert len(all_entries()) == len(sums)
 
 
 @given(st.text(max_size=8))
