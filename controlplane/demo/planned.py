@@ -80,7 +80,7 @@ def _simulated(cluster: DemoCluster) -> None:
 
 
 def _refused() -> None:
-    """An operation that changed nothing: what runs cannot be held."""
+    """An operation that changed nothing: what has ended cannot be held."""
     admin = User.objects.get(username="admin")
-    bulk.begin(admin, Action("hold", reason="before the network upgrade"), {"state": "RUNNING"})
+    bulk.begin(admin, Action("hold", reason="before the network upgrade"), {"state": "COMPLETED,FAILED"})
     bulk.advance()

@@ -112,6 +112,17 @@ document.addEventListener("click", event => {
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy === "link" ? location.href : document.querySelector(copy.dataset.copy)?.textContent || "").then(() => toast(t("Copied")));
 });
 
+// ---- menus close when something else is meant ----
+document.addEventListener("click", event => {
+  for (const menu of document.querySelectorAll(".y-menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", event => {
+  const menu = event.key === "Escape" && event.target.closest?.(".y-menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
 /** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
 const AS = { given: value => value, json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
 function told(form) {
