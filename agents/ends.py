@@ -88,6 +88,9 @@ ENDS = {
     "NotEntered": _("nothing of it runs here that could be entered"),
     "NotEnteredBy": _("{engine} cannot run another command in a container; take podman or docker"),
     "NotEnteredYet": _("its supervisor did not let anybody in; it may be of an agent that knew no sessions"),
+    "NotListening": _("the stage does not listen on port {port} of its node; it listens on {ports}"),
+    "ListensNowhere": _("the stage does not listen on port {port} of its node, nor on any other"),
+    "PortSilent": _("port {port} of the stage took no connection: {error}"),
     "NotEnteredMany": _("{most} sessions are open on this node; it opens no more"),
     # Nor could its container.
     "NoContainerEngine": _("this node runs no containers: {error}"),

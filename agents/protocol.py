@@ -80,7 +80,7 @@ ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "REQUEUED", "CANCELLED",
     "DEADLINE", "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED",
-    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE",
+    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE", "EARLY_STOPPED",
 ]  # fmt: skip
 
 
@@ -610,6 +610,9 @@ class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Bytes follow as binary messages of at most ``PIECE_BYTES`` after one byte that names their stream: 0 for the
     command's input (alone its end), 1 for its output, 2 for its errors. All else is a :class:`SessionWord`.
+
+    With a ``port`` there is no command (an agent that does not know the field runs ``argv``, which fails): with
+    ``stdin`` the bytes are those of a connection to that port of the part, without it the session is only held open.
     """
 
     part: Name
@@ -620,6 +623,7 @@ class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: Annotated[int, Meta(ge=1, le=10_000)] = 24
     columns: Annotated[int, Meta(ge=1, le=10_000)] = 80
     term: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._+-]{0,64}\Z")] = ""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
 
 
 class SessionEnd(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,8 +28,9 @@ class Figures:
         return "\n".join([*rows, *(f"  {remark}" for remark in self.remarks)])
 
 
-def moment(text: str) -> float:
-    """Read a time of the REST interface as seconds since the epoch."""
+def moment(text: str | None) -> float:
+    """Read a time of the REST interface as seconds since the epoch; it has to have come."""
+    assert text is not None, "asked for before it came"
     return datetime.fromisoformat(text).timestamp()
 
 

@@ -50,6 +50,18 @@ RECORD: Final[Mapping[str, str]] = {
     "JobMayStart": _("{job} may start: what it waited for has ended"),
     "NeverOk": _("{other} ended as {state}, and {job} was to start only after it had completed ({when})"),
     "NeverNotOk": _("{other} completed, and {job} was to start only if it had not ({when})"),
+    "RungFew": _(
+        "rung {rung}, step {step}: {metric} {value}; goes on, since nothing is compared before {factor} have reached it"
+        " ({among} so far)"
+    ),
+    "RungPassed": _(
+        "rung {rung}, step {step}: {metric} {value}; goes on, among the best 1/{factor} of {among} (at least as good as"
+        " {cutoff})"
+    ),
+    "RungMissed": _(
+        "stopped early at rung {rung}, step {step}: {metric} {value} is not among the best 1/{factor} of {among};"
+        " {cutoff} was needed"
+    ),
     "Placed": _("{stage} placed: {why}"),
     "GoesOnWith": _("{stage} resized {was} -> {now} nodes of {within}"),
     "Runs": _("{stage} runs"),
@@ -81,6 +93,7 @@ RECORD: Final[Mapping[str, str]] = {
     "SetTo": _("{name} {value}"),
     "LogCut": _("the log of {stage}, rank {rank}, reached {limit_bytes}: what comes after is dropped"),
     "Entered": _("{actor} entered {stage} (rank {rank} on {node}): {command}"),
+    "Forwards": _("{actor} forwards port {port} of {stage} (rank {rank} on {node})"),
     "WentOut": _("{actor} left {stage} ({command}): {how}"),
     "GuestCode": _("ended with exit code {code}"),
     "GuestSignal": _("ended by signal {signal}"),

@@ -363,6 +363,8 @@ NODE_CREDENTIAL_LIFE = timedelta(days=int(os.environ.get("YARD_NODE_CREDENTIAL_D
 # Of sessions inside running stages: how long nothing may move in one (0: for ever), and how many may be open at once.
 SESSION_IDLE_S = float(os.environ.get("YARD_SESSION_IDLE_S", "1800"))
 SESSIONS_PER_USER = int(os.environ.get("YARD_SESSIONS_PER_USER", "8"))
+CONNECTIONS_PER_USER = int(os.environ.get("YARD_CONNECTIONS_PER_USER", "64"))
+CONNECTIONS_PER_NODE = int(os.environ.get("YARD_CONNECTIONS_PER_NODE", "128"))
 SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
 
 # Requests a second that one person may send, over ten seconds: those that read, those that write; and one address that

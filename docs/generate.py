@@ -81,6 +81,8 @@ def _after(cause: lifecycle.Cause) -> str:
         return "queued again; it costs none of the stage's retries"
     if cause is lifecycle.Cause.CANCELLED:
         return "CANCELLED"
+    if cause is lifecycle.Cause.EARLY_STOPPED:
+        return "CANCELLED: the rule of its sweep stopped it, which is no failure of the array"
     if cause in retry.HOPELESS:
         return "the end: another attempt could not end otherwise"
     extra = "; also with `on_node_lost: requeue`" if cause in retry.NODE_LOST else ""
@@ -110,8 +112,8 @@ first in this list is the *primary* reason; the others are shown below it. Codes
 
 - `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` occur only where images, sites,
   network domains and maintenance windows are known to the control plane.
-- `DataResidency` and `NodesAvoided` are given only if nothing else keeps the stage waiting: on the other nodes it would
-  fit.
+- `DataResidency`, `NodesAvoided` and `NodesRestricted` are given only if nothing else keeps the stage waiting: on the
+  other nodes it would fit.
 - If another stage belongs to a job that you may not see, it is called *another project's stage*.
 - Each code has an example in `tests/core/test_counterfactual.py` in which it is the primary reason.
 

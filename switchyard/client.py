@@ -8,32 +8,45 @@ print("".join(job.logs()))
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from switchyard import address
-from switchyard.bundle import Bundle, pack
 from switchyard.entry import Entry
 from switchyard.job import Job
 from switchyard.logs import PATIENCE_S, Chunk, LogMatch, LogQuery, read, search, streams
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 from switchyard.progress import ProgressLine
 from switchyard.record import JobFields
+from switchyard.stream import SILENCE_S, listen
 from switchyard.wire import Wire
+
+if TYPE_CHECKING:
+    from switchyard import answers
+    from switchyard.bundle import Bundle
+    from switchyard.forward import Forward
+    from switchyard.tarstream import Copied
 
 Spec = Mapping[str, Any] | Job
 Ref = int | str | Mapping[str, Any]
-Rows = list[dict[str, Any]]
+Answer = TypeVar("Answer")
+Rows = list[Answer]
 
 BATCH = 500
 """How many jobs travel in one call of ``submit_many``."""
 
 LONGEST_POLL_S = 2.0
+MOST_DEAF = 3
+"""So many streams in a row without a word, as behind a proxy that keeps them back, are followed by asking."""
+
+EVERY_STATE = "active,ended"
 
 
 class Client:
@@ -51,14 +64,15 @@ class Client:
         self.reservations = Reservations(self.wire)
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
+        self.simulations = Simulations(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
         self.webhooks = Webhooks(self.wire)
         self.service_accounts = ServiceAccounts(self.wire)
         self.projects = Projects(self.wire)
-        self.quotas = NumberedSettings(self.wire, "/quotas")
-        self.budgets = NumberedSettings(self.wire, "/budgets")
-        self.limits = NumberedSettings(self.wire, "/limits")
+        self.quotas: NumberedSettings[answers.Quota] = NumberedSettings(self.wire, "/quotas")
+        self.budgets: NumberedSettings[answers.Budget] = NumberedSettings(self.wire, "/budgets")
+        self.limits: NumberedSettings[answers.Limit] = NumberedSettings(self.wire, "/limits")
         self.tokens = Tokens(self.wire)
         self.profiles = Profiles(self.wire)
         self.operations = Operations(self.wire)
@@ -97,16 +111,16 @@ class Client:
     def close(self) -> None:
         self.wire.close()
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> answers.Overview:
         """Return tiles, heat map, queue and signs that need attention, as on the first page."""
-        return dict(self.wire.get("/overview"))
+        return self.wire.get("/overview")
 
-    def version(self) -> dict[str, Any]:
-        return dict(self.wire.get("/version"))
+    def version(self) -> answers.Version:
+        return self.wire.get("/version")
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> answers.Installation:
         """Return the checks of the installation; staff get the details."""
-        return dict(self.wire.get("/health"))
+        return self.wire.get("/health")
 
     def audit(
         self,
@@ -117,7 +131,7 @@ class Client:
         via: str = "",
         since: datetime | None = None,
         most: int = 100,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[answers.AuditEntry]:
         """Yield audit entries, newest first, at most ``most``. For auditors."""
         wanted = {"actor": actor, "object": object, "action": action, "via": via}
         asked = {name: value or None for name, value in wanted.items()}
@@ -126,9 +140,9 @@ class Client:
 
     def usage(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
-    ) -> dict[str, Any]:
+    ) -> answers.UsageReport:
         """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
-        return dict(self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None}))
+        return self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None})
 
     def usage_csv(
         self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
@@ -137,76 +151,83 @@ class Client:
         wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
         return self.wire.call("GET", "/usage", params=wanted).text
 
-    def whoami(self) -> dict[str, Any]:
-        return dict(self.wire.get("/whoami"))
+    def whoami(self) -> answers.Whoami:
+        return self.wire.get("/whoami")
 
-    def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[dict[str, Any]]:
+    def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[answers.Device]:
         """Yield the devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
-    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> dict[str, Any]:
+    def calendar(self, since: datetime, until: datetime, *, pool: str = "") -> answers.Calendar:
         """Return each time at which nodes are out of service or reserved, between two times with a zone."""
         params = {"since": since.isoformat(), "until": until.isoformat(), "pool": pool or None}
-        return dict(self.wire.get("/calendar", params))
+        return self.wire.get("/calendar", params)
 
-    def hardware(self) -> Rows:
+    def hardware(self) -> list[answers.Hardware]:
         """Return the models of devices: declared rates, how many are there and free, and which stages they suit."""
         return list(self.wire.get("/hardware")["results"])
 
-    def device_metrics(self, uuid: str, since_s: float = 900.0) -> dict[str, Any]:
+    def device_metrics(self, uuid: str, since_s: float = 900.0) -> answers.DeviceMetrics:
         """Return what a device measured over the last ``since_s`` seconds, in at most 300 steps."""
-        return dict(self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s}))
+        return self.wire.get(f"/devices/{quote(uuid, safe='')}/metrics", {"since_s": since_s})
 
-    def device_claims(self, uuid: str) -> Iterator[dict[str, Any]]:
+    def device_claims(self, uuid: str) -> Iterator[answers.PastClaim]:
         """Yield who held a device, newest first, page by page."""
         return pages(self.wire, f"/devices/{quote(uuid, safe='')}/claims", {"limit": 500})
 
-    def pools(self) -> Iterator[dict[str, Any]]:
+    def pools(self) -> Iterator[answers.Pool]:
         """Yield the pools."""
         return pages(self.wire, "/pools", {})
 
-    def create_pool(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create_pool(self, settings: Mapping[str, Any]) -> answers.Pool:
         """Add a pool: ``name``, ``profile``, ``max_limit_s`` and others. For operators."""
-        return dict(self.wire.post("/pools", dict(settings)))
+        return self.wire.post("/pools", dict(settings))
 
-    def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change_pool(self, pool: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Pool:
         """Change a pool; with the ETag of its settings only as they were read. For operators."""
-        return dict(self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match}).json())
+        return self.wire.call("PATCH", _pool(pool), json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
-    def pool_access(self, pool: str) -> dict[str, Any]:
+    def pool_access(self, pool: str) -> answers.PoolUsers:
         """Return the ``projects`` and ``groups`` that may use a pool, and whether it is ``restricted`` to them."""
-        return dict(self.wire.get(f"{_pool(pool)}/access"))
+        return self.wire.get(f"{_pool(pool)}/access")
 
     def allow_pool(
         self, pool: str, *, projects: Sequence[str] = (), groups: Sequence[str] = (), restricted: bool = False
-    ) -> dict[str, Any]:
+    ) -> answers.PoolUsers:
         """Let only these use a pool; without any everybody, or nobody if it is to be restricted. For operators."""
         body = {"projects": [*projects], "groups": [*groups], "restricted": restricted}
-        return dict(self.wire.call("PUT", f"{_pool(pool)}/access", json=body).json())
+        return self.wire.call("PUT", f"{_pool(pool)}/access", json=body).json()
 
-    def priority_classes(self) -> Iterator[dict[str, Any]]:
+    def priority_classes(self) -> Iterator[answers.PriorityClass]:
         """Yield the priority classes, the most urgent first: ``projects`` may use each, null is all."""
         yield from self.wire.get("/priority-classes")["results"]
 
-    def create_priority_class(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create_priority_class(self, settings: Mapping[str, Any]) -> answers.PriorityClass:
         """Add a priority class: ``name``, ``value``, ``preemptible``, ``restricted``, ``projects``. For accountants."""
-        return dict(self.wire.post("/priority-classes", dict(settings)))
+        return self.wire.post("/priority-classes", dict(settings))
 
-    def change_priority_class(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change_priority_class(
+        self, name: str, patch: Mapping[str, Any], *, if_match: str = "*"
+    ) -> answers.PriorityClass:
         """Change a priority class for jobs submitted from now on; with its ETag only as it was read. For
         accountants."""
         path = f"/priority-classes/{quote(name, safe='')}"
-        return dict(self.wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return self.wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete_priority_class(self, name: str, *, if_match: str = "*") -> None:
         """Delete a priority class; jobs that have it keep its value. For accountants."""
         self.wire.call("DELETE", f"/priority-classes/{quote(name, safe='')}", headers={"If-Match": if_match})
 
-    def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
+    def search(self, words: str, *, limit: int = 6) -> Rows[answers.SearchHit]:
+        """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
+        number; at most ``limit`` of each kind, of jobs by name among the newest."""
+        return self.wire.get("/search", {"q": words, "limit": limit})["results"]
+
+    def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
 
@@ -216,8 +237,7 @@ class Client:
 
     def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
         """Pack and send a folder unless the control plane has its bytes already; return the bundle's SHA-256."""
-        bundle = folder if isinstance(folder, Bundle) else pack(folder)
-        return upload(self.wire, bundle)
+        return upload(self.wire, folder)
 
 
 class Jobs:
@@ -242,12 +262,12 @@ class Jobs:
         body = _sent(self._wire, self._body(spec), workdir)
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
 
-    def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
+    def submit_many(self, specs: Iterable[Spec]) -> Rows[answers.Accepted]:
         """Queue many jobs in few calls; return ``{"id", "number"}`` of each, in order. Each call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
         if any(isinstance(body.get("workdir"), str | os.PathLike) for body in bodies):
             raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
-        made: list[dict[str, Any]] = []
+        made: Rows[answers.Accepted] = []
         for at in range(0, len(bodies), BATCH):
             made += self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]})["results"]
         return made
@@ -285,9 +305,9 @@ class Jobs:
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
-    def queue(self, *, pool: str | None = None, limit: int = 100) -> dict[str, Any]:
+    def queue(self, *, pool: str | None = None, limit: int = 100) -> answers.QueueSlice:
         """Return the waiting jobs with their places, ``{"results": [{"place", "job"}], "total"}``; at most 500."""
-        return dict(self._wire.get("/queue", {"pool": pool, "limit": limit}))
+        return self._wire.get("/queue", {"pool": pool, "limit": limit})
 
     def arrays(
         self,
@@ -304,14 +324,14 @@ class Jobs:
         for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
-    def elements(self, array: int | str) -> Iterator[dict[str, Any]]:
+    def elements(self, array: int | str) -> Iterator[answers.ArrayElement]:
         """Yield the elements of an array in short: index, parameters, state and the numbers that they reported."""
         return pages(self._wire, f"/arrays/{quote(reference(array), safe='')}/elements", {"limit": 500})
 
-    def best(self, array: int | str, metric: str, goal: str = "min") -> dict[str, Any] | None:
+    def best(self, array: int | str, metric: str, goal: str = "min") -> answers.BestElement | None:
         """Return the element of an array with the smallest (or ``"max"``: largest) reported value of ``metric``."""
         path = f"/arrays/{quote(reference(array), safe='')}"
-        found: dict[str, Any] | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
+        found: answers.BestElement | None = self._wire.get(path, {"metric": metric, "goal": goal})["best"]
         return found
 
     def history(
@@ -322,7 +342,7 @@ class Jobs:
         user: str | None = None,
         label: str | None = None,
         limit: int = 1000,
-    ) -> Rows:
+    ) -> Rows[dict[str, Any]]:
         """Return the newest ended jobs as flat rows, which ``pandas.DataFrame`` takes as they are: see
         :meth:`~switchyard.record.JobFields.row`. ``state=None`` for those that have not ended too."""
         found = self.list(state=state, project=project, user=user, label=label, limit=limit)
@@ -333,6 +353,60 @@ class Jobs:
         ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close the returned object, or use it in
         ``with``."""
         return Entry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask}).open()
+
+    def forward(
+        self,
+        job: Ref,
+        port: int,
+        *,
+        local_port: int = 0,
+        stage: str = "",
+        rank: int = 0,
+        reason: str = "",
+        told: Callable[[str], object] | None = None,
+    ) -> Forward:
+        """Return a port of this machine, any free one by default, that leads to ``port`` of a running stage while it is
+        open, as a context of its own (``with``, also here). It works in threads; ``told`` hears of connections that
+        failed."""
+        from switchyard.forward import Forward
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return Forward(self._wire.address, reference(job), port, local_port, ask, told)
+
+    def copy_from(
+        self,
+        job: Ref,
+        path: str,
+        target: str | os.PathLike[str],
+        *,
+        stage: str = "",
+        rank: int = 0,
+        reason: str = "",
+        most_bytes: int = 64 << 30,
+    ) -> Copied:
+        """Copy a file or folder out of a running stage; a relative ``path`` is below the folder in which its command
+        started. A folder that is there gets it inside. Nothing is written elsewhere; what leads out is left out and
+        counted. Needs ``tar`` in the stage, and the scope of :meth:`enter`."""
+        from switchyard.copying import fetch
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return fetch(self._wire.address, reference(job), ask, path, Path(target), most_bytes)
+
+    def copy_to(
+        self,
+        job: Ref,
+        source: str | os.PathLike[str],
+        path: str,
+        *,
+        stage: str = "",
+        rank: int = 0,
+        reason: str = "",
+    ) -> Copied:
+        """Copy a file or folder into a running stage; see :meth:`copy_from`."""
+        from switchyard.copying import send
+
+        ask = {"stage": stage, "rank": rank, "reason": reason}
+        return send(self._wire.address, reference(job), ask, Path(source), path)
 
     def wait(
         self,
@@ -345,10 +419,12 @@ class Jobs:
         """Return the job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before
         that. With ``progress`` a bar on standard error shows how far it is.
 
-        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        Follows the stream of the control plane, and asks again and again where there is none. Survives a restart of the
+        control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
         """
-        begun, seen, pause_s, away_since = time.monotonic(), "", 0.2, None
+        begun, pause_s, away_since = time.monotonic(), 0.2, None
         with ProgressLine(progress) as line:
+            waiting = _Wait(self, self._wire, line, told, math.inf if timeout_s is None else begun + timeout_s)
             while True:
                 try:
                     record = self.get(job)
@@ -357,21 +433,54 @@ class Jobs:
                         raise
                     now = time.monotonic()
                     away_since = now if away_since is None else away_since
-                    if not seen or now - away_since > PATIENCE_S:
+                    if not waiting.seen or now - away_since > PATIENCE_S:
                         raise
                 else:
                     away_since = None
-                    line.show(record)
+                    record = waiting.follow(record)
                     if record.is_final:
                         return record
-                    if told is not None and record.state != seen:
-                        told(record)
-                    seen = record.state
-                left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
+                left_s = waiting.until - time.monotonic()
                 if left_s <= 0:
-                    raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
+                    state = waiting.seen or "out of sight"
+                    raise WaitTimeout(f"job {reference(job)} is still {state} after {timeout_s:g} s")
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+
+    def watch(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        label: str | None = None,
+    ) -> Iterator[tuple[str, JobRecord]]:
+        """Yield ``("upsert", job)`` for each job that matches, and whenever it changes; ``("leave", job)``, with only
+        its number, when it matches no more. Without ``state`` it begins with the jobs that have not ended.
+
+        Goes on after a break where it was, for as long as the control plane is away for less than ten minutes.
+        """
+        asked = _filters(state, None, project=project, user=user, q=q, label=label)
+        del asked["limit"]
+        since, away_since, pause_s = "", None, 0.2
+        while True:
+            try:
+                with self._wire.stream("/jobs/watch", asked, since=since, silence_s=SILENCE_S) as answer:
+                    for event in listen(answer):
+                        since, away_since, pause_s = event.cursor or since, None, 0.2
+                        if event.name in ("upsert", "leave"):
+                            yield event.name, JobRecord(self, event.data)
+            except (Unreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and not error.is_passing and error.code != "cursor_gone":
+                    raise
+                since = "" if isinstance(error, ApiProblem) and error.code == "cursor_gone" else since
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if now - away_since > PATIENCE_S:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
     def logs(
         self,
@@ -399,7 +508,7 @@ class Jobs:
         name = quote(reference(job), safe="")
         return search(self._wire, name, text, wanted or LogQuery(), ignore_case=ignore_case)
 
-    def streams(self, job: Ref) -> Rows:
+    def streams(self, job: Ref) -> Rows[answers.LogStream]:
         return streams(self._wire, quote(reference(job), safe=""))
 
     def cancel(self, job: Ref, reason: str = "") -> JobRecord:
@@ -416,10 +525,10 @@ class Jobs:
         """Stop what runs of it and queue it again; it resumes from its checkpoints, at no cost of its retries."""
         return self._act(job, "requeue", reason)
 
-    def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> dict[str, Any]:
+    def signal(self, job: Ref, name: str, *, stage: str = "", reason: str = "") -> answers.SignalSent:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
-        return dict(self._wire.post(self._path(job) + "/signal", body))
+        return self._wire.post(self._path(job) + "/signal", body)
 
     def change(self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = "") -> JobRecord:
         """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or
@@ -443,7 +552,7 @@ class Jobs:
         patch: Mapping[str, Any] | None = None,
         reason: str = "",
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.BulkAnswer:
         """Cancel, hold, release, requeue or change jobs: up to 500 named ones, or those ``matching`` filters of
         :meth:`list`.
 
@@ -453,7 +562,7 @@ class Jobs:
         body: dict[str, Any] = {"action": action, "reason": reason, "dry_run": dry_run}
         named = {"jobs": jobs, "filter": matching, "patch": patch}
         body |= {name: value for name, value in named.items() if value is not None}
-        return dict(self._wire.post("/jobs/bulk", body))
+        return self._wire.post("/jobs/bulk", body)
 
     def adjust(
         self,
@@ -463,7 +572,7 @@ class Jobs:
         ranks: Sequence[int] | None = None,
         reason: str = "",
         **share: Any,
-    ) -> Rows:
+    ) -> Rows[answers.Attempt]:
         """Change the resources of its running attempts in place, those of one stage or of all; return these attempts.
 
         ``share`` has fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
@@ -476,41 +585,41 @@ class Jobs:
             if not attempt.get("ended_at") and not attempt.get("stop_why") and stage in (None, attempt.get("stage"))
         ]
 
-    def why(self, job: Ref) -> dict[str, Any]:
+    def why(self, job: Ref) -> answers.JobWhy:
         """Return why its stages wait, or why they run where they do."""
-        return dict(self._wire.get(self._path(job) + "/why"))
+        return self._wire.get(self._path(job) + "/why")
 
-    def counterfactuals(self, job: Ref) -> dict[str, Any]:
+    def counterfactuals(self, job: Ref) -> answers.JobCounterfactuals:
         """Return changes with which its waiting stages would start; each was tried by the engine."""
-        return dict(self._wire.get(self._path(job) + "/counterfactuals"))
+        return self._wire.get(self._path(job) + "/counterfactuals")
 
-    def spec(self, job: Ref) -> dict[str, Any]:
+    def spec(self, job: Ref) -> answers.SubmittedSpec:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
-        return dict(self._wire.get(self._path(job) + "/spec"))
+        return self._wire.get(self._path(job) + "/spec")
 
-    def failures(self, job: Ref) -> Rows:
+    def failures(self, job: Ref) -> Rows[answers.StageFailure]:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list(self._wire.get(self._path(job) + "/failures")["results"])
 
-    def waits(self, job: Ref) -> Rows:
+    def waits(self, job: Ref) -> Rows[answers.StageWait]:
         """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
         return list(self._wire.get(self._path(job) + "/waits")["results"])
 
-    def pace(self, job: Ref) -> Rows:
+    def pace(self, job: Ref) -> Rows[answers.StagePace]:
         """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
         return list(self._wire.get(self._path(job) + "/pace")["results"])
 
-    def receipt(self, job: Ref) -> dict[str, Any]:
+    def receipt(self, job: Ref) -> answers.Receipt:
         """Return its device time by stage, its energy and cost, and one line of advice."""
-        return dict(self._wire.get(self._path(job) + "/receipt"))
+        return self._wire.get(self._path(job) + "/receipt")
 
-    def events(self, job: Ref) -> Rows:
+    def events(self, job: Ref) -> Rows[answers.JobEvent]:
         return list(pages(self._wire, self._path(job) + "/events", {}))
 
-    def attempts(self, job: Ref) -> Rows:
+    def attempts(self, job: Ref) -> Rows[answers.Attempt]:
         return list(pages(self._wire, self._path(job) + "/attempts", {}))
 
-    def checkpoints(self, job: Ref) -> Rows:
+    def checkpoints(self, job: Ref) -> Rows[answers.Checkpoint]:
         return list(pages(self._wire, self._path(job) + "/checkpoints", {}))
 
     def _act(self, job: Ref, verb: str, reason: str) -> JobRecord:
@@ -539,6 +648,51 @@ class Jobs:
         if self.project and not body.get("project"):
             body["project"] = self.project
         return body
+
+
+class _Wait:
+    """One wait for a job: what was seen of it, and where its stream goes on. ``until`` is a monotonic time."""
+
+    def __init__(
+        self, jobs: Jobs, wire: Wire, line: ProgressLine, told: Callable[[JobRecord], None] | None, until: float
+    ) -> None:
+        self._jobs, self._wire, self._line, self._told = jobs, wire, line, told
+        self.until, self.seen = until, ""
+        self._since, self._deaf = "", 0
+
+    def follow(self, record: JobRecord) -> JobRecord:
+        """Return the job as it ended, or as last seen where its stream breaks, or does not tell the end in time."""
+        self._see(record)
+        if record.is_final or record.is_array or self._deaf >= MOST_DEAF or self._is_short():
+            return record
+        heard = False
+        wanted = {"number": record.number, "state": EVERY_STATE}
+        try:
+            with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
+                for event in listen(answer):
+                    heard, self._since = True, event.cursor or self._since
+                    if event.name == "upsert":
+                        record = JobRecord(self._jobs, event.data)
+                        self._see(record)
+                    if record.is_final or self._is_short():
+                        break
+        except ApiProblem as problem:
+            # An older control plane has no such stream, and a cursor may be too old.
+            self._since = ""
+            self._deaf += 1 if problem.is_passing or problem.code == "cursor_gone" else MOST_DEAF
+        except Unreachable:
+            self._deaf += not heard
+        return record
+
+    def _is_short(self) -> bool:
+        """Whether too little time is left for a stream, whose silence lasts."""
+        return self.until - time.monotonic() < SILENCE_S
+
+    def _see(self, record: JobRecord) -> None:
+        self._line.show(record)
+        if self._told is not None and record.state != self.seen and not record.is_final:
+            self._told(record)
+        self.seen = record.state
 
 
 class JobRecord(JobFields):
@@ -581,13 +735,13 @@ class JobRecord(JobFields):
     def change(self, patch: Mapping[str, Any], *, reason: str = "") -> JobRecord:
         return self._jobs.change(self, patch, reason=reason)
 
-    def why(self) -> dict[str, Any]:
+    def why(self) -> answers.JobWhy:
         return self._jobs.why(self)
 
-    def events(self) -> Rows:
+    def events(self) -> list[answers.JobEvent]:
         return self._jobs.events(self)
 
-    def attempts(self) -> Rows:
+    def attempts(self) -> list[answers.Attempt]:
         return self._jobs.attempts(self)
 
 
@@ -597,24 +751,24 @@ class Nodes:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Node]:
         return pages(self._wire, "/nodes", {"limit": 500})
 
-    def get(self, node: str) -> dict[str, Any]:
-        return dict(self._wire.get("/nodes/" + quote(node, safe="")))
+    def get(self, node: str) -> answers.NodeDetail:
+        return self._wire.get("/nodes/" + quote(node, safe=""))
 
-    def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, node: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.NodeDetail:
         """Set the ``pools`` of a node, by name, or some of its ``labels``; None takes a label away. For operators."""
         path = "/nodes/" + quote(node, safe="")
-        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
 
-    def join(self, node: str, pool: str, *, leave: bool = False) -> dict[str, Any]:
+    def join(self, node: str, pool: str, *, leave: bool = False) -> answers.NodeDetail:
         """Add a node to a pool, or take it out (``leave``); its other pools stay. For operators."""
         answer = self._wire.call("GET", f"/nodes/{quote(node, safe='')}/settings")
         others = [name for name in answer.json()["pools"] if name != pool]
         return self.change(node, {"pools": others if leave else [*others, pool]}, if_match=answer.headers["ETag"])
 
-    def drain(self, node: str, reason: str = "") -> dict[str, Any]:
+    def drain(self, node: str, reason: str = "") -> answers.Node:
         """Drain a node: running stages finish, nothing new starts."""
         return self._act(node, "drain", reason)
 
@@ -627,7 +781,7 @@ class Nodes:
         deadline_s: float | None = None,
         dry_run: bool = False,
         if_match: str = "*",
-    ) -> dict[str, Any]:
+    ) -> answers.NodeDrain:
         """Drain nodes: what runs may ``finish``, is asked to ``save`` and queued again, or is stopped ``now`` and
         queued again; with ``deadline_s`` what has not finished by then saves.
 
@@ -637,57 +791,56 @@ class Nodes:
         body = {"nodes": list(nodes), "mode": mode, "deadline_s": deadline_s, "reason": reason}
         params = {"dry_run": "true"} if dry_run else None
         headers = None if dry_run else {"If-Match": if_match}
-        return dict(self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers).json())
+        return self._wire.call("POST", "/nodes/drain", params=params, json=body, headers=headers).json()
 
-    def lost(self, node: str, reason: str = "") -> dict[str, Any]:
+    def lost(self, node: str, reason: str = "") -> answers.Node:
         """Confirm that a LOST node is gone: its stages have ended."""
         return self._act(node, "lost", reason)
 
-    def resume(self, node: str, reason: str = "") -> dict[str, Any]:
+    def resume(self, node: str, reason: str = "") -> answers.Node:
         return self._act(node, "resume", reason)
 
-    def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
+    def rotate(self, node: str, reason: str = "") -> answers.Node:
         """Give its agent a new credential."""
         return self._act(node, "rotate", reason)
 
-    def fuse(self) -> dict[str, Any]:
+    def fuse(self) -> answers.Fuse:
         """Return whether the mass-loss fuse is blown (``blown_at``), and the silent nodes."""
-        return dict(self._wire.get("/fuse"))
+        return self._wire.get("/fuse")
 
-    def release_fuse(self, reason: str) -> dict[str, Any]:
+    def release_fuse(self, reason: str) -> answers.Fuse:
         """Release the fuse: silent nodes may be declared lost, and their stages requeued. For staff."""
-        return dict(self._wire.post("/fuse/release", {"reason": reason}))
+        return self._wire.post("/fuse/release", {"reason": reason})
 
-    def survivors(self) -> Iterator[dict[str, Any]]:
+    def survivors(self) -> Iterator[answers.Survivor]:
         """Yield the parts on nodes that are missing in the database, which was restored from a backup."""
         yield from self._wire.get("/survivors")["results"]
 
-    def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
+    def end_survivor(self, part: str, deed: str, reason: str = "") -> answers.Survivor:
         """Stop a survivor (``stop``), or remove an ended one (``forget``)."""
-        return dict(self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
+        return self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason})
 
-    def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    def cordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         """Take a device out of service, by its uuid or as ``gpu3``; stages that hold it go on."""
         return self._act_on(node, device, "cordon", reason)
 
-    def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+    def uncordon(self, node: str, device: str, reason: str = "") -> answers.Device:
         return self._act_on(node, device, "uncordon", reason)
 
-    def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
+    def quarantine(self, node: str, part: str, do: str, reason: str = "") -> answers.Node:
         """Decide about a quarantined part of the node: ``release`` adopts it again, ``discard`` ends it."""
         wanted = {"part": part, "do": do, "reason": reason}
-        return dict(self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
+        return self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted)
 
-    def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
+    def _act_on(self, node: str, device: str, verb: str, reason: str) -> answers.Device:
         name = self.get(node)["name"]
         for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):
             if device in (one["uuid"], f"{one['kind']}{one['index']}"):
-                return dict(self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason}))
+                return self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason})
         raise SwitchyardError(f"node {name} has no device {device}; yard devices --node {name} lists them")
 
-    def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
-        answer = self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
-        return answer if isinstance(answer, dict) else self.get(node)
+    def _act(self, node: str, verb: str, reason: str) -> answers.Node:
+        return self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
 
 
 class Maintenance:
@@ -696,7 +849,7 @@ class Maintenance:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> Iterator[answers.MaintenanceWindow]:
         """Yield the windows that have not ended; all windows with ``everything``."""
         return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
 
@@ -712,22 +865,22 @@ class Maintenance:
         cron: str = "",
         time_zone: str = "UTC",
         lasts_s: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> answers.MaintenanceWindowDetail:
         """Plan a window for a node or for all nodes of a pool; return it with the stages that may run into it. Times
         have a zone. With ``cron`` and ``lasts_s`` one begins at each time of the line in between."""
         window = _entry(starts_at, ends_at, reason, cron, time_zone, lasts_s)
         named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
         params = {"dry_run": "true"} if dry_run else None
-        return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
+        return self._wire.post("/maintenance-windows", {**window, **named}, params=params)
 
-    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> answers.MaintenanceWindowDetail:
         """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
         it."""
         return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
 
-    def cancel(self, window: int) -> dict[str, Any]:
+    def cancel(self, window: int) -> answers.MaintenanceWindow:
         """Cancel a window, also one that has begun."""
-        return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+        return self._wire.post(f"/maintenance-windows/{window}/cancel", {})
 
 
 class Reservations:
@@ -736,12 +889,12 @@ class Reservations:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+    def list(self, *, everything: bool = False) -> Iterator[answers.Reservation]:
         """Yield the reservations that have not ended; all of them with ``everything``."""
         return pages(self._wire, "/reservations", {"limit": 500, "all": "true" if everything else None})
 
-    def get(self, name: str) -> dict[str, Any]:
-        return dict(self._wire.get("/reservations/" + quote(name, safe="")))
+    def get(self, name: str) -> answers.Reservation:
+        return self._wire.get("/reservations/" + quote(name, safe=""))
 
     def plan(
         self,
@@ -760,7 +913,7 @@ class Reservations:
         time_zone: str = "UTC",
         lasts_s: int | None = None,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> answers.Reservation:
         """Reserve ``nodes``, or as many whole nodes of a ``pool`` as have ``count`` devices of a kind or model, for the
         jobs of a project, or of some of its ``users``, that name the reservation. For operators."""
         body = {
@@ -772,21 +925,21 @@ class Reservations:
         }
         named = {"pool": pool, "device": device, "count": count}
         body |= {key: value for key, value in named.items() if value}
-        return dict(self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None))
+        return self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None)
 
-    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> dict[str, Any]:
+    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> answers.Reservation:
         """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
         return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
 
-    def cancel(self, name: str) -> dict[str, Any]:
+    def cancel(self, name: str) -> answers.Reservation:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
-        return dict(self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {}))
+        return self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {})
 
 
-def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> dict[str, Any]:
+def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> Any:
     """Change an entry of the calendar and return it."""
     told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
-    return dict(wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json())
+    return wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json()
 
 
 def _entry(
@@ -803,35 +956,92 @@ class Schedules:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[answers.Schedule]:
         """Yield the schedules that you may see, newest first."""
         return pages(self._wire, "/schedules", {"limit": 500, "project": project, "name": name})
 
-    def get(self, schedule: int) -> dict[str, Any]:
+    def get(self, schedule: int) -> answers.ScheduleDetail:
         """Return ``schedule`` with its ``job`` file, its next ``times`` and its newest ``runs``."""
-        return dict(self._wire.get(f"/schedules/{schedule}"))
+        return self._wire.get(f"/schedules/{schedule}")
 
-    def create(self, name: str, job: Spec, cron: str, **settings: Any) -> dict[str, Any]:
+    def create(self, name: str, job: Spec, cron: str, **settings: Any) -> answers.ScheduleDetail:
         """Make a schedule of a job file, whose ``workdir`` is packed and sent first. ``settings`` are ``zone``,
         ``overlap``, ``catch_up``, ``starts_at``, ``ends_at`` and ``paused``."""
         body = _sent(self._wire, job.to_spec() if isinstance(job, Job) else dict(job))
-        return dict(self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings}))
+        return self._wire.post("/schedules", {"name": name, "job": body, "cron": cron, **settings})
 
-    def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, schedule: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ScheduleDetail:
         """Change what ``patch`` names, such as ``{"paused": True}``; the ``workdir`` of a ``job`` is sent first."""
         body = dict(patch)
         if body.get("job"):
             body["job"] = _sent(self._wire, dict(body["job"]))
         path = f"/schedules/{schedule}"
-        return dict(self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json()
 
-    def run(self, schedule: int) -> dict[str, Any]:
+    def run(self, schedule: int) -> answers.ScheduleRun:
         """Submit its job file now; return what became of it (``outcome``, ``job``)."""
-        return dict(self._wire.post(f"/schedules/{schedule}/run", {}))
+        return self._wire.post(f"/schedules/{schedule}/run", {})
 
     def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class Simulations:
+    """Simulations beside the cluster: yours, and for staff everybody's."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[answers.Simulation]:
+        """Yield the simulations that you may see, newest first."""
+        return pages(self._wire, "/simulations", {"limit": 500})
+
+    def get(self, simulation: int) -> answers.SimulationDetail:
+        """Return a ``simulation`` with its ``scenario``, and its ``result`` once it is DONE."""
+        return self._wire.get(f"/simulations/{simulation}")
+
+    def create(self, scenario: Mapping[str, Any]) -> answers.Simulation:
+        """Begin a simulation of ``trace``, ``world``, ``profiles``, ``loads`` and ``seeds``."""
+        return self._wire.post("/simulations", dict(scenario))
+
+    def cancel(self, simulation: int) -> answers.Simulation:
+        """Cancel a simulation; it ends within a second."""
+        return self._wire.post(f"/simulations/{simulation}/cancel", {})
+
+    def wait(
+        self,
+        simulation: int,
+        timeout_s: float | None = None,
+        *,
+        told: Callable[[answers.Simulation], None] | None = None,
+    ) -> answers.SimulationDetail:
+        """Return what :meth:`get` does once it is DONE, FAILED or CANCELLED; ``told`` hears each time how it stands.
+
+        Survives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        """
+        begun, pause_s, away_since, is_seen = time.monotonic(), 0.2, None, False
+        while True:
+            try:
+                found = self.get(simulation)
+            except (Unreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and not error.is_passing:
+                    raise
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if not is_seen or now - away_since > PATIENCE_S:
+                    raise
+            else:
+                away_since, is_seen = None, True
+                if found["simulation"]["phase"] not in ("WAITING", "RUNNING"):
+                    return found
+                if told is not None:
+                    told(found["simulation"])
+            left_s = math.inf if timeout_s is None else timeout_s - (time.monotonic() - begun)
+            if left_s <= 0:
+                raise WaitTimeout(f"simulation {simulation} has not ended after {timeout_s:g} s; it goes on")
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
 
 class Templates:
@@ -840,18 +1050,18 @@ class Templates:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, *, project: str | None = None) -> list[dict[str, Any]]:
+    def list(self, *, project: str | None = None) -> Rows[answers.JobTemplate]:
         """Return the templates that you may see; with ``project`` those that are offered in it."""
         return list(self._wire.get("/templates", {"project": project} if project else None)["results"])
 
-    def get(self, name: str, *, project: str | None = None) -> dict[str, Any]:
+    def get(self, name: str, *, project: str | None = None) -> answers.JobTemplate:
         """Return a template: that of the project, else everybody's."""
-        return dict(self._wire.get(f"/templates/{name}", {"project": project} if project else None))
+        return self._wire.get(f"/templates/{name}", {"project": project} if project else None)
 
-    def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> dict[str, Any]:
+    def put(self, name: str, template: Mapping[str, Any], *, project: str | None = None) -> answers.JobTemplate:
         """Make or replace a template of ``title``, ``description``, ``parameters`` and ``job``."""
         params = {"project": project} if project else None
-        return dict(self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params).json())
+        return self._wire.call("PUT", f"/templates/{name}", json=dict(template), params=params).json()
 
     def fill(self, name: str, values: Mapping[str, Any], *, project: str = "") -> dict[str, Any]:
         """Return the job file of a template with these values, to be submitted or previewed."""
@@ -868,19 +1078,19 @@ class Operations:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Operation]:
         """Yield those of the last seven days that you may see, newest first."""
         return pages(self._wire, "/operations", {"limit": 500})
 
-    def get(self, number: int) -> dict[str, Any]:
+    def get(self, number: int) -> answers.Operation:
         """Return an operation with its ``progress``, and what was ``done`` and ``refused``."""
-        return dict(self._wire.get(f"/operations/{number}"))
+        return self._wire.get(f"/operations/{number}")
 
-    def cancel(self, number: int) -> dict[str, Any]:
+    def cancel(self, number: int) -> answers.Operation:
         """End an operation after the job that it is at; what was done stays done."""
-        return dict(self._wire.post(f"/operations/{number}/cancel", {}))
+        return self._wire.post(f"/operations/{number}/cancel", {})
 
-    def wait(self, number: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+    def wait(self, number: int, *, timeout_s: float | None = None) -> answers.Operation:
         """Wait until an operation has ended and return it; raises :class:`~switchyard.problem.WaitTimeout`."""
         begun = time.monotonic()
         while (found := self.get(number))["ended_at"] is None:
@@ -896,38 +1106,40 @@ class Profiles:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Profile]:
         """Yield the built-in profiles, then the custom ones by name."""
         yield from self._wire.get("/profiles")["results"]
 
-    def get(self, name: str) -> dict[str, Any]:
+    def get(self, name: str) -> answers.ProfileDetail:
         """Return a profile with its policies (``spec``) and its newest ``versions``."""
-        return dict(self._wire.get(_named_profile(name)))
+        return self._wire.get(_named_profile(name))
 
     def create(
         self, name: str, *, spec: Mapping[str, Any] | None = None, copy_of: str = "", note: str = ""
-    ) -> dict[str, Any]:
+    ) -> answers.ProfileDetail:
         """Make a profile from its policies or as a copy of another; it decides nowhere until it is activated."""
         given = {"spec": dict(spec)} if spec is not None else {"copy_of": copy_of}
-        return dict(self._wire.post("/profiles", {"name": name, "note": note, **given}))
+        return self._wire.post("/profiles", {"name": name, "note": note, **given})
 
-    def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ProfileDetail:
         """Change the ``description`` of a custom profile; with the ETag of its settings only as they were read."""
         headers = {"If-Match": if_match}
-        return dict(self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers).json())
+        return self._wire.call("PATCH", _named_profile(name), json=dict(patch), headers=headers).json()
 
-    def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> dict[str, Any]:
+    def revise(self, name: str, spec: Mapping[str, Any], *, note: str = "") -> answers.ProfileDetail:
         """Add a version, which is not active yet."""
-        return dict(self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note}))
+        return self._wire.post(f"{_named_profile(name)}/versions", {"spec": dict(spec), "note": note})
 
-    def preview(self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = "") -> dict[str, Any]:
+    def preview(
+        self, name: str, version: int, pool: str, *, days: float = 7.0, against: str = ""
+    ) -> answers.Simulation:
         """Start a simulation of what a pool ran lately, under the version and under ``against`` (the pool's own)."""
         asked = {"pool": pool, "days": days, "against": against}
-        return dict(self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked))
+        return self._wire.post(f"{_named_profile(name)}/versions/{version}/preview", asked)
 
-    def activate(self, name: str, version: int, *, unseen: bool = False) -> dict[str, Any]:
+    def activate(self, name: str, version: int, *, unseen: bool = False) -> answers.ProfileDetail:
         """Let every pool of the profile decide by a version; ``unseen`` without a finished preview."""
-        return dict(self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen}))
+        return self._wire.post(f"{_named_profile(name)}/activate", {"version": version, "unseen": unseen})
 
     def delete(self, name: str) -> None:
         """Delete a profile that no pool uses, with its versions."""
@@ -944,13 +1156,13 @@ class Consolidation:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def get(self) -> dict[str, Any]:
+    def get(self) -> answers.Consolidation:
         """Return all present advice, in queue order."""
-        return dict(self._wire.get("/consolidation"))
+        return self._wire.get("/consolidation")
 
-    def follow(self, stage: str) -> dict[str, Any]:
+    def follow(self, stage: str) -> answers.ConsolidationAdvice:
         """Follow the advice for the stage with this id."""
-        return dict(self._wire.post("/consolidation", {"stage": stage}))
+        return self._wire.post("/consolidation", {"stage": stage})
 
 
 class Secrets:
@@ -959,15 +1171,13 @@ class Secrets:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, project: str) -> Iterator[dict[str, Any]]:
+    def list(self, project: str) -> Iterator[answers.Secret]:
         """Yield the secrets of a project by name."""
         yield from self._wire.get(_secrets_of(project))["results"]
 
-    def set(self, project: str, name: str, value: str) -> dict[str, Any]:
+    def set(self, project: str, name: str, value: str) -> answers.Secret:
         """Create a secret or set its value; the same value again makes no new version."""
-        return dict(
-            self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
-        )
+        return self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
 
     def delete(self, project: str, name: str) -> None:
         """Delete a secret, if there is one of this name."""
@@ -980,28 +1190,28 @@ class Webhooks:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self, project: str) -> Iterator[dict[str, Any]]:
+    def list(self, project: str) -> Iterator[answers.Webhook]:
         """Yield the webhooks of a project by name."""
         yield from self._wire.get(_webhooks_of(project))["results"]
 
-    def get(self, project: str, name: str) -> dict[str, Any]:
+    def get(self, project: str, name: str) -> answers.Webhook:
         """Return a webhook."""
-        return dict(self._wire.get(_webhooks_of(project, name)))
+        return self._wire.get(_webhooks_of(project, name))
 
-    def set(self, project: str, name: str, url: str, **settings: Any) -> dict[str, Any]:
+    def set(self, project: str, name: str, url: str, **settings: Any) -> answers.NewWebhook:
         """Make a webhook or set it anew, and return it as ``webhook``, with its ``key`` if it is new. ``settings`` are
         ``format``, ``states`` and ``active``."""
-        return dict(self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings}).json())
+        return self._wire.call("PUT", _webhooks_of(project, name), json={"url": url, **settings}).json()
 
-    def change(self, project: str, name: str, **settings: Any) -> dict[str, Any]:
+    def change(self, project: str, name: str, **settings: Any) -> answers.Webhook:
         """Change what is named of ``url``, ``format``, ``states`` and ``active``."""
-        return dict(self._wire.call("PATCH", _webhooks_of(project, name), json=settings).json())
+        return self._wire.call("PATCH", _webhooks_of(project, name), json=settings).json()
 
-    def test(self, project: str, name: str) -> dict[str, Any]:
+    def test(self, project: str, name: str) -> answers.WebhookTest:
         """Send one event now; ``fault`` is empty if it was accepted."""
-        return dict(self._wire.post(f"{_webhooks_of(project, name)}/test", {}))
+        return self._wire.post(f"{_webhooks_of(project, name)}/test", {})
 
-    def deliveries(self, project: str, name: str) -> Iterator[dict[str, Any]]:
+    def deliveries(self, project: str, name: str) -> Iterator[answers.TriedDelivery]:
         """Yield the newest deliveries and how they went, the last try first."""
         yield from self._wire.get(f"{_webhooks_of(project, name)}/deliveries")["results"]
 
@@ -1020,35 +1230,33 @@ class Projects:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.Project]:
         """Yield the projects with their members, by name."""
         yield from self._wire.get("/projects")["results"]
 
-    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, settings: Mapping[str, Any]) -> answers.Project:
         """Add a project: ``name``, ``weight``, ``description``. For accountants."""
-        return dict(self._wire.post("/projects", dict(settings)))
+        return self._wire.post("/projects", dict(settings))
 
-    def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, project: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Project:
         """Change a project; with the ETag of its settings only as they were read. For accountants."""
-        return dict(
-            self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match}).json()
-        )
+        return self._wire.call("PATCH", _project(project), json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete(self, project: str, *, if_match: str = "*") -> None:
         """Delete a project that never had a job. For accountants."""
         self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
 
-    def set_member(self, project: str, user: str, role: str) -> dict[str, Any]:
+    def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""
         path = f"{_project(project)}/members/{quote(user, safe='')}"
-        return dict(self._wire.call("PUT", path, json={"role": role}).json())
+        return self._wire.call("PUT", path, json={"role": role}).json()
 
     def remove_member(self, project: str, user: str) -> None:
         """Take a person's role away. For leads and accountants."""
         self._wire.call("DELETE", f"{_project(project)}/members/{quote(user, safe='')}")
 
 
-class NumberedSettings:
+class NumberedSettings(Generic[Answer]):
     """Quotas, budgets or limits: rows with numbers, which accountants set.
 
     A quota has ``project``, ``kind``, ``nominal`` and others. A budget has ``project``, ``hours`` of a ``kind`` in each
@@ -1060,13 +1268,13 @@ class NumberedSettings:
         self._wire = wire
         self._path = path
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[Answer]:
         """Yield those that you may see, with what is used of each."""
         yield from self._wire.get(self._path)["results"]
 
-    def create(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, settings: Mapping[str, Any]) -> Answer:
         """Add one. For accountants."""
-        return dict(self._wire.post(self._path, dict(settings)))
+        return self._wire.post(self._path, dict(settings))
 
     def change(self, number: int, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
         """Change one; with its ETag only as it was read. For accountants."""
@@ -1084,13 +1292,13 @@ class Tokens:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.OwnToken]:
         """Yield your tokens, newest first."""
         yield from self._wire.get("/tokens")["results"]
 
-    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+    def create(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(self._wire.post("/tokens", _token(name, scopes, days)))
+        return self._wire.post("/tokens", _token(name, scopes, days))
 
     def revoke(self, token: str) -> None:
         """Revoke one of your tokens by its id, at once."""
@@ -1103,33 +1311,33 @@ class ServiceAccounts:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def list(self) -> Iterator[dict[str, Any]]:
+    def list(self) -> Iterator[answers.ServiceAccount]:
         """Yield the service accounts of the projects that you lead."""
         yield from self._wire.get("/service-accounts")["results"]
 
-    def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> dict[str, Any]:
+    def create(self, project: str, name: str, *, role: str = "member", description: str = "") -> answers.ServiceAccount:
         """Make the service account NAME@PROJECT, a viewer or member of its project."""
         asked = {"project": project, "name": name, "role": role, "description": description}
-        return dict(self._wire.post("/service-accounts", asked))
+        return self._wire.post("/service-accounts", asked)
 
-    def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> dict[str, Any]:
+    def change(self, account: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ServiceAccount:
         """Change ``role``, ``is_active`` or ``description``; an inactive account's tokens are refused at once."""
         path = _service_account(account)
-        return dict(self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json())
+        return self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
 
     def delete(self, account: str, *, if_match: str = "*") -> None:
         """Delete a service account that never had a job, with its tokens."""
         self._wire.call("DELETE", _service_account(account), headers={"If-Match": if_match})
 
-    def tokens(self, account: str) -> Iterator[dict[str, Any]]:
+    def tokens(self, account: str) -> Iterator[answers.OwnToken]:
         """Yield the tokens of a service account, newest first, without their secrets."""
         yield from self._wire.get(f"{_service_account(account)}/tokens")["results"]
 
     def create_token(
         self, account: str, name: str, *, scopes: Sequence[str] = (), days: int | None = None
-    ) -> dict[str, Any]:
+    ) -> answers.TokenMade:
         """Make a token and return it with its ``secret``; by default with the scopes read and submit."""
-        return dict(self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days)))
+        return self._wire.post(f"{_service_account(account)}/tokens", _token(name, scopes, days))
 
     def revoke_token(self, account: str, token: str) -> None:
         """Revoke a token of a service account by its id, at once."""
@@ -1185,12 +1393,15 @@ def _sent(wire: Wire, body: dict[str, Any], workdir: str | os.PathLike[str] | Bu
     if folder is not None:
         if body.get("bundle"):
             raise SpecError("a job takes a workdir or a bundle, not both")
-        body["bundle"] = upload(wire, folder if isinstance(folder, Bundle) else pack(folder))
+        body["bundle"] = upload(wire, folder)
     return body
 
 
-def upload(wire: Wire, bundle: Bundle) -> str:
-    """Send a bundle that the control plane does not have yet; return its SHA-256."""
+def upload(wire: Wire, folder: str | os.PathLike[str] | Bundle) -> str:
+    """Pack a folder, and send the bundle if the control plane does not have it yet; return its SHA-256."""
+    from switchyard.bundle import Bundle, pack
+
+    bundle = folder if isinstance(folder, Bundle) else pack(folder)
     try:
         wire.call("HEAD", f"/bundles/{bundle.sha256}")
         return bundle.sha256
@@ -1206,7 +1417,7 @@ def upload(wire: Wire, bundle: Bundle) -> str:
     return bundle.sha256
 
 
-def pages(wire: Wire, path: str, params: Mapping[str, Any], most: int | None = None) -> Iterator[dict[str, Any]]:
+def pages(wire: Wire, path: str, params: Mapping[str, Any], most: int | None = None) -> Iterator[Any]:
     """Yield every item of a list, or ``most`` of them, following ``next`` to the end.
 
     Only the query of ``next`` is used, so the token is never sent to another host, even if a proxy rewrites the URL.

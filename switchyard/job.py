@@ -59,6 +59,8 @@ class Demand:
     deadline: Span | None = None
     topology: Mapping[str, Any] | None = None
     avoid: Sequence[str | Mapping[str, str]] | None = None
+    only_on: Sequence[str | Mapping[str, str]] | None = None
+    constraint: str | None = None
     site: str | None = None
     begin: str | None = None
     retry: Mapping[str, Any] | None = None

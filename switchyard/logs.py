@@ -6,11 +6,14 @@ import codecs
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from switchyard.problem import ApiProblem, Unreachable
 from switchyard.record import FINAL
 from switchyard.wire import Wire
+
+if TYPE_CHECKING:
+    from switchyard.answers import LogStream
 
 CHUNK_BYTES = 256 << 10
 POLL_S = (0.3, 2.0)
@@ -150,7 +153,7 @@ def search(wire: Wire, job: str, text: str, wanted: LogQuery, *, ignore_case: bo
             asked["offset"] = answer["next_offset"]
 
 
-def streams(wire: Wire, job: str) -> list[dict[str, Any]]:
+def streams(wire: Wire, job: str) -> list[LogStream]:
     """Return the log streams of a job: ``stage, attempt, rank, stream, size_bytes``."""
     found: Any = wire.get(f"/jobs/{job}/streams")
     return list(found["results"] if isinstance(found, dict) else found)

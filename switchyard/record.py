@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from switchyard.answers import JobItems, Stage, State
+else:
+    JobItems = dict
 
 FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 
-class JobFields(dict[str, Any]):
+class JobFields(JobItems):
     """A job as last read from the control plane: the JSON of the REST interface, with the common fields by name."""
 
     @property
@@ -32,15 +37,15 @@ class JobFields(dict[str, Any]):
         return str(self.get("name", ""))
 
     @property
-    def state(self) -> str:
-        return str(self["state"])
+    def state(self) -> State:
+        return self["state"]
 
     @property
     def cause(self) -> str:
         return str(self.get("cause") or "")
 
     @property
-    def stages(self) -> list[dict[str, Any]]:
+    def stages(self) -> list[Stage]:
         return list(self.get("stages") or [])
 
     @property

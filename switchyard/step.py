@@ -745,11 +745,13 @@ class _Copies:
 _WITH_VALUE = {
     "n": "ntasks", "N": "nodes", "c": "cpus-per-task", "D": "chdir", "o": "output", "e": "error", "w": "nodelist",
     "W": "wait", "J": "job-name", "t": "time", "m": "distribution", "G": "gpus", "i": "input", "p": "partition",
-    "A": "account", "q": "qos", "C": "constraint", "r": "relative", "x": "exclude",
+    "A": "account", "q": "qos", "C": "constraint", "r": "relative", "x": "exclude", "b": "begin", "d": "dependency",
+    "L": "licenses", "M": "clusters", "S": "core-spec", "T": "threads", "B": "extra-node-info",
 }  # fmt: skip
 _FLAGS = {
     "l": "label", "u": "unbuffered", "K": "kill-on-bad-exit", "v": "verbose", "Q": "quiet", "s": "oversubscribe",
     "O": "overcommit", "k": "no-kill", "Z": "no-allocate", "E": "preserve-env",
+    "H": "hold", "I": "immediate", "X": "disable-status",
 }  # fmt: skip
 _LONG_VALUE = {
     *_WITH_VALUE.values(), "ntasks-per-node", "export", "open-mode", "gpus-per-task", "gpus-per-node", "gres", "mem",
@@ -757,17 +759,23 @@ _LONG_VALUE = {
     "gpu-freq", "cpu-freq", "network", "het-group", "jobid", "comment", "slurmd-debug", "gpus-per-socket",
     "ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "cpus-per-gpu", "profile", "prolog", "epilog",
     "task-prolog", "task-epilog", "bcast", "accel-bind", "begin", "dependency", "reservation", "deadline", "priority",
-    "signal", "mail-type", "mail-user",
+    "signal", "mail-type", "mail-user", "acctg-freq", "bb", "bbf", "bcast-exclude", "cluster-constraint", "container",
+    "container-id", "cores-per-socket", "delay-boot", "gres-flags", "mcs-label", "mincpus", "oom-kill-step", "power",
+    "sockets-per-node", "switches", "thread-spec", "time-min", "tmp", "tres-bind", "tres-per-task", "wckey",
 }  # fmt: skip
 _LONG_FLAG = {
     *_FLAGS.values(), "exclusive", "exact", "overlap", "whole", "interactive", "pty", "multi-prog", "kill-on-bad-exit",
     "contiguous", "use-min-nodes", "spread-job", "disable-status", "immediate", "resv-ports", "mpi-combine",
+    "compress", "nice", "propagate", "quit-on-interrupt", "reboot", "send-libs",
 }  # fmt: skip
+HETEROGENEOUS = "all tasks of a step have the same resources and one program; call srun twice, with & behind the first"
 _REFUSED = {
     "pty": "yard exec opens a terminal in a job",
     "multi-prog": "",
     "bcast": "",
-    "het-group": "",
+    "het-group": HETEROGENEOUS,
+    "container": "name an image with `image` of the job file",
+    "container-id": "name an image with `image` of the job file",
     "relative": "",
 }
 
@@ -806,7 +814,11 @@ def srun_options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     for name in found:
         if name in _REFUSED:
             raise ValueError(f"--{name} is not supported" + (f"; {_REFUSED[name]}" if _REFUSED[name] else ""))
-    return found, argv[at:]
+    command = argv[at:]
+    after = [*command[1:], ""]
+    if any(word == ":" and (not at or after[at].startswith("-")) for at, word in enumerate(command)):
+        raise ValueError(f"components of a step, with `:` between, are not supported; {HETEROGENEOUS}")
+    return found, command
 
 
 def srun(argv: list[str]) -> int:

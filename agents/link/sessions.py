@@ -2,7 +2,7 @@
 
 The control plane names a session in a Desired; the agent dials, receives the command, lets the part's shim start it
 (:mod:`agents.supervisor.session`) and passes bytes both ways, until the command, the part or the socket ends. Input and
-output are neither stored nor logged here.
+output are neither stored nor logged here. A session with a port is a connection instead (:mod:`agents.link.forwards`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,13 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from agents import VERSION
 from agents.decode import BoundedDecoder, Undecodable, digits, setting
 from agents.ends import Unlaunchable, clause, say
+from agents.link.forwards import forward
 from agents.link.server import Server
+from agents.link.session_window import Broken, SessionWindow
 from agents.protocol import (
     PIECE_BYTES,
     SESSION_MESSAGE_BYTES,
     SESSION_PATH,
-    WINDOW_BYTES,
     OpenSession,
     Phase,
     SessionEnd,
@@ -46,6 +48,7 @@ log = logging.getLogger("switchyard.agent")
 
 LET_IN_S: Final = 10.0
 MOST: Final = 64
+MOST_FORWARDED: Final = 160
 _REMEMBERED: Final = 1_024
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _PROGRAM: Final = (
@@ -59,10 +62,6 @@ _word = BoundedDecoder[SessionWord](SessionWord).read
 _end = BoundedDecoder[SessionEnd](SessionEnd).read
 
 
-class Broken(Exception):
-    """Raised if the other side violates the protocol of sessions."""
-
-
 class Sessions:
     """The sessions of one node."""
 
@@ -70,7 +69,8 @@ class Sessions:
         self.node = node
         self.server = server
         self.most = setting("YARD_AGENT_SESSIONS", MOST)
-        self._open = 0
+        # By whether they are of ports.
+        self._inside: Counter[bool] = Counter()
         self._seen: dict[str, None] = {}
         self._door = asyncio.Lock()
 
@@ -85,7 +85,6 @@ class Sessions:
             self.node.spawn(self._serve(order.id))
 
     async def _serve(self, name: str) -> None:
-        self._open += 1
         try:
             async with connect(
                 self.server.socket_url(SESSION_PATH.format(session=name)),
@@ -109,15 +108,23 @@ class Sessions:
                         pass
         except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError, Broken, Undecodable) as error:
             log.info("session %s is over: %s", name, str(error) or type(error).__name__)
-        finally:
-            self._open -= 1
 
     async def _run(self, line: ClientConnection, name: str, asked: OpenSession) -> SessionEnd:
-        if self._open > self.most:
-            return SessionEnd(cut="refused", error=say([clause("NotEnteredMany", most=self.most)]))
+        most, is_port = (MOST_FORWARDED, True) if asked.port else (self.most, False)
+        if self._inside[is_port] >= most:
+            return SessionEnd(cut="refused", error=say([clause("NotEnteredMany", most=most)]))
+        self._inside[is_port] += 1
+        try:
+            return await self._inside_of(line, name, asked)
+        finally:
+            self._inside[is_port] -= 1
+
+    async def _inside_of(self, line: ClientConnection, name: str, asked: OpenSession) -> SessionEnd:
         part = self.node.parts.get(asked.part)
         if part is None or part.intent.epoch != asked.epoch or part.phase != Phase.RUNNING:
             return SessionEnd(cut="part", error=say([clause("NotEntered")]))
+        if asked.port:
+            return await forward(line, asked, self.node.executor.reach(part.intent).family)
         try:
             order = self.node.executor.guest(part.intent, name, asked)
             async with self._door:
@@ -163,28 +170,10 @@ def _is_child_of(link: socket.socket, shim: int) -> bool:
     return uid == os.geteuid() and procfs.parent(pid) == shim
 
 
-class _Window:
-    """How many bytes may be sent before the other side acknowledges some."""
-
-    def __init__(self) -> None:
-        self.left = WINDOW_BYTES
-        self._more = asyncio.Event()
-
-    def give(self, taken: int) -> None:
-        self.left = min(WINDOW_BYTES, self.left + taken)
-        self._more.set()
-
-    async def take(self, size: int) -> None:
-        while self.left < size:
-            self._more.clear()
-            await self._more.wait()
-        self.left -= size
-
-
 async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) -> SessionEnd:
     """Pass bytes both ways until one side ends; return how the command ended. Raises if the control plane ended it."""
     reader, writer = await asyncio.open_connection(sock=link)
-    window = _Window()
+    window = SessionWindow()
     up: asyncio.Task[SessionEnd] | None = None
     down: asyncio.Task[None] | None = None
     try:
@@ -205,7 +194,7 @@ async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) ->
         writer.close()
 
 
-async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Window) -> SessionEnd:
+async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: SessionWindow) -> SessionEnd:
     """Pass the command's output on to the control plane."""
     while True:
         try:
@@ -226,7 +215,7 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Win
             return msgspec.structs.replace(end, cut="refused") if end.error else end
 
 
-async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: _Window) -> None:
+async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: SessionWindow) -> None:
     """Pass the caller's input on to the command."""
     async for message in line:
         if isinstance(message, bytes):

@@ -77,6 +77,7 @@ class Permit(StrEnum):
     CHANGE_TEMPLATES = "job_templates.change_jobtemplate"
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"
+    SEE_PEOPLE = "access.view_user"
     CANCEL_SIMULATIONS = "simulations.change_simulation"
     SEE_USAGE = "usage.view_ledgerentry"
 

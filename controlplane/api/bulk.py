@@ -20,7 +20,9 @@ from controlplane.bulk.action import ACTIONS, CHANGE, STOPPING, Action
 from controlplane.jobs import models as rows
 from controlplane.jobs.refusal import JobRefusal
 from controlplane.jobs.section import FieldError
-from controlplane.queries import jobs, stopping
+from controlplane.queries import jobs, reordering, stopping
+from controlplane.queries.priority_classes import priority_classes
+from controlplane.whatif import reorder
 
 MOST: Final = 500
 # What is left after this time is told as not tried; a client asks again.
@@ -59,8 +61,8 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     """What came of each job, in the order asked for.
 
     ``left`` of them were not tried, because it took too long; ``more`` says that the filter of a dry run matches
-    further ones.
-    ``stops`` tells what runs of the jobs, in a dry run that stops them.
+    further ones. ``stops`` tells what runs of the jobs, in a dry run that stops them; ``queue`` how the starts of
+    waiting jobs move, in a dry run that changes a priority, holds or releases.
     """
 
     action: str
@@ -71,6 +73,7 @@ class BulkAnswer(msgspec.Struct, frozen=True):
     more: bool
     results: list[BulkItem]
     stops: stopping.Stopping | None = None
+    queue: reordering.QueueEffect | None = None
 
 
 def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer | rows.Operation:
@@ -92,10 +95,26 @@ def apply(user: User, asked: Mapping[str, Any]) -> BulkAnswer | rows.Operation:
         for number in numbers
     ]
     count = {outcome: sum(1 for each in results if each.outcome == outcome) for outcome in ("done", "refused", "left")}
-    stops = None
+    done = [found[each.number] for each in results if each.outcome == "done"]
+    stops = queue = None
+    if asked["dry_run"] and done and _reorders(act):
+        queue = reordering.effect(user, done, act.name, _priority(act))
     if asked["dry_run"] and act.name in STOPPING:
-        stops = stopping.of_jobs([found[each.number] for each in results if each.outcome == "done"], user)
-    return BulkAnswer(act.name, asked["dry_run"], **count, more=more, results=results, stops=stops)
+        stops = stopping.of_jobs(done, user)
+    return BulkAnswer(act.name, asked["dry_run"], **count, more=more, results=results, stops=stops, queue=queue)
+
+
+def _reorders(act: Action) -> bool:
+    """Whether the action changes the order of the queue."""
+    return act.name in reorder.ACTIONS and (act.name != CHANGE or _priority(act) is not None)
+
+
+def _priority(act: Action) -> int | None:
+    """The number of the priority that a change gives; None if it gives none."""
+    given = (act.patch or {}).get("priority")
+    if isinstance(given, str):
+        return next((each.value for each in priority_classes() if each.name == given), None)
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
 
 
 def _action(asked: Mapping[str, Any]) -> Action:

@@ -281,8 +281,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         """Changes a job by a merge patch of its job file: ``name`` and ``labels`` at any time, ``priority`` until it
         ends, ``hold``, ``project``, ``pool`` and the times of stages (``time_limit``, ``expected``, ``deadline``,
         ``begin``) while it waits, and their size (``devices``, ``nodes``, ``cpus``, ``memory``, ``topology``,
-        ``avoid``) before their first attempt. Keys of one stage stand under ``stages`` by its name. With ``If-Match``
-        only as it was read."""
+        ``avoid``, ``only_on``, ``constraint``) before their first attempt. Keys of one stage stand under ``stages`` by
+        its name. With ``If-Match`` only as it was read."""
         job, reason = self._mine(), self.asked(ReasonQuerySerializer)["reason"].strip()
         check_bounds(request.data)
 

@@ -48,9 +48,11 @@ class ScenarioSerializer(StrictSerializer):
     """What to simulate.
 
     ``trace`` has one of ``text`` (CSV, SWF or JSON lines, with ``format`` if it is not evident), ``generate`` (jobs,
-    per_hour, median_s, sigma, widths, projects, daily, seed) and ``history`` (days: finished stages that you may see);
-    ``first`` limits it to the first jobs. ``world`` has nodes (``8x8:H100,4x8:A100``), cores, error, mtbf_h,
-    checkpoint_s, every_s and weights of projects. ``profiles`` are names, or a mapping of names to profiles as data.
+    per_hour, median_s, sigma, widths, projects, daily, seed), ``history`` (days, pool: finished stages that you
+    may see) and ``queue`` (pool: those that run or wait now, for as long as is predicted, as if submitted at once);
+    ``first`` limits it to the first jobs. ``world`` has nodes (``8x8:H100,4x8:A100``) or the ``pool`` whose nodes it
+    has, cores, error, mtbf_h, checkpoint_s, every_s and weights of projects. ``profiles`` are names, or a mapping of
+    names to profiles as data.
     """
 
     name = serializers.CharField(default="simulation", allow_blank=True)

@@ -40,6 +40,7 @@ from controlplane.api import (
     retention,
     schedules,
     schemas,
+    search,
     service_accounts,
     simulations,
     survivors,
@@ -111,6 +112,7 @@ router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("reservations", reservations.ReservationViewSet, "reservations")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
+router.register("search", search.SearchViewSet, "search")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("operations", operations.OperationViewSet, "operations")
 router.register("simulations", simulations.SimulationViewSet, "simulations")

@@ -50,6 +50,25 @@ SHAPES = {
     "c": Shape(None, 0, 2, ("amd", "EPYC 9654"), 96),
 }
 
+# Where some of the machines stand; the others have no labels.
+LABELS = {
+    name: {"zone": "a", "rack": f"r{number}", "link-gbps": "400"}
+    for number, names in enumerate((("g01", "g02"), ("g03", "g04"), ("n01", "n02")), 1)
+    for name in names
+}
+FAST = {"nvidia": ("NVLINK", 900.0), "amd": ("XGMI", 128.0), "huawei": ("HCCS", 56.0)}
+
+
+def _links(node: str, shape: Shape, index: int) -> list[dict[str, Any]]:
+    """The links of an accelerator: fast ones to all others of its node."""
+    assert shape.accelerator is not None
+    kind, vendor, _model, _memory = shape.accelerator
+    fast, gbps = FAST[vendor]
+    peers = (f"{node}-{kind}{other}" for other in range(shape.count) if other != index)
+    return [{"peer": peer, "type": fast, "gbps": gbps} for peer in peers] + [
+        {"peer": "host", "type": "PCIE", "gbps": 64.0}
+    ]
+
 
 class DemoCluster:
     """The rows by name. ``now`` is the moment that they show, ``written`` a word of users in names, notes and logs."""
@@ -99,6 +118,7 @@ class DemoCluster:
             arch="aarch64" if shape.cpu[0] == "huawei" else "x86_64",
             memory_bytes=shape.sockets * 512 * GIB,
             last_report_at=self.now,
+            labels=LABELS.get(name, {}),
         )
         node.pools.add(pool)
         self.nodes[name] = node
@@ -128,6 +148,9 @@ class DemoCluster:
                     model=model,
                     index=index,
                     memory_bytes=memory * GIB,
+                    numa=index * shape.sockets // shape.count,
+                    link_group=0,
+                    links=_links(name, shape, index),
                     simulated=True,
                 )
                 for index in range(shape.count)

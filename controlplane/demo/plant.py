@@ -10,7 +10,7 @@ from django.db import connection
 from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
-from controlplane.demo import booked, entitled, planned, today, week
+from controlplane.demo import booked, entitled, planned, today, tuned, week
 from controlplane.demo.cluster import DemoCluster
 from controlplane.fleet.models import Node
 
@@ -43,6 +43,7 @@ def plant(
     planned.write(cluster)
     entitled.write(cluster, days)
     booked.write(cluster)
+    tuned.write(cluster)
     account = service_accounts.create(
         cluster.admin, Project.objects.get(name="vision"), "ci", Member.Role.MEMBER, "tests of the main branch"
     )

@@ -190,12 +190,14 @@ class AgentSession(SessionSocket):
         opened = OpenSession(
             part=str(part.id),
             epoch=part.epoch,
-            argv=session.command,
+            # An agent that knows no ports runs this instead, and not a shell.
+            argv=["false"] if session.port else session.command,
             tty=session.tty,
             stdin=session.stdin,
             rows=session.rows,
             columns=session.columns,
             term=session.term,
+            port=session.port or 0,
         )
         await self.send(text_data=encode(opened).decode())
         self.peer, self.credential = session.channel, node.credential_digest

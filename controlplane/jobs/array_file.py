@@ -10,20 +10,25 @@ import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from controlplane.jobs import curves
 from controlplane.jobs.section import Section, step
-from controlplane.jobs.values import Unacceptable, shown, whole
+from controlplane.jobs.values import Unacceptable, choice, shown, text, whole
+from scheduler.core.model.halving import MOST_STEPS, Goal, Halving
 
 MOST_ELEMENTS: Final = 10_000
 MOST_PARAMETERS: Final = 32
 MOST_VALUES: Final = 1_000
 HIGHEST_INDEX: Final = 4_000_000
 LONGEST_TEXT: Final = 200
-ARRAY_KEYS: Final = ("indexes", "parameters", "max_parallel", "sample", "seed")
+ARRAY_KEYS: Final = ("indexes", "parameters", "max_parallel", "sample", "seed", "halving")
+HALVING_KEYS: Final = ("metric", "goal", "min_steps", "reduction_factor", "rungs")
+MOST_RUNGS: Final = 10
+LARGEST_FACTOR: Final = 10
 RANGES: Final = ("uniform", "log_uniform", "integers")
 # With so many points of a grid a sample is drawn from a shuffled list of them; with more, repeated draws are rare.
 SHUFFLED: Final = 100_000
@@ -38,13 +43,15 @@ Value = str | int | float | bool
 class ArrayPlan:
     """The elements of an array: their indexes, ascending, and in a sweep the parameters of each.
 
-    ``asked`` is what the file says. At most ``max_parallel`` elements run at once, if it is given.
+    ``asked`` is what the file says. At most ``max_parallel`` elements run at once, if it is given. ``halving`` is the
+    rule by which elements of a sweep are stopped early.
     """
 
     indexes: Sequence[int]
     parameters: Sequence[Mapping[str, Value]] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
     max_parallel: int | None = None
+    halving: Halving | None = None
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -56,6 +63,7 @@ class ArrayPlan:
             "count": len(self),
             "max_parallel": self.max_parallel,
             "parameters": self.asked.get("parameters") or {},
+            "halving": {**asdict(self.halving), "steps": self.halving.steps()} if self.halving else None,
             "first": [
                 {"index": index, "parameters": dict(self.parameters[at]) if self.parameters else {}}
                 for at, index in enumerate(self.indexes[:few])
@@ -74,7 +82,7 @@ def array(job: Section) -> ArrayPlan | None:
         detail = _("give indexes or parameters, not both: the points of a sweep are numbered from 0")
         part.refuse("indexes", detail, "exclusive")
     elif part.has("indexes"):
-        for key in ("sample", "seed"):
+        for key in ("sample", "seed", "halving"):
             if part.has(key):
                 part.refuse(key, _("{key} belongs to a sweep: it needs parameters").format(key=key), "exclusive")
         nothing: list[int] = []
@@ -83,12 +91,54 @@ def array(job: Section) -> ArrayPlan | None:
             return ArrayPlan(indexes, (), part.values, most)
     elif part.has("parameters"):
         points = _sweep(part)
+        halving = _halving(part)
+        if halving and points and len(points) < halving.reduction_factor:
+            detail = _(
+                "reduction_factor is {factor}, but there are only {total} points: nothing would ever be stopped early"
+            )
+            key = "/halving/reduction_factor"
+            part.refuse(key, detail.format(factor=halving.reduction_factor, total=len(points)), "out_of_range")
         if len(job.refusals) == before:
-            return ArrayPlan(range(len(points)), points, part.values, most)
+            return ArrayPlan(range(len(points)), points, part.values, most, halving)
     elif len(job.refusals) == before:
         detail = _('say which elements: indexes such as "0-15", or parameters such as {example}')
         part.refuse("", detail.format(example="{lr: [0.1, 0.01], seed: [1, 2]}"), "missing")
     return None
+
+
+def _halving(part: Section) -> Halving | None:
+    """Read by which rule elements are stopped early; None without one, or if it has a fault."""
+    if not part.has("halving"):
+        return None
+    before = len(part.refusals)
+    rule = Section(part.values["halving"], part.at("halving"), part.refusals, HALVING_KEYS)
+    if len(part.refusals) > before and not rule.values:
+        return None
+    metric = rule.read("metric", _metric, "")
+    if not rule.has("metric"):
+        rule.refuse("metric", _("metric is missing: the name of a number that every element reports"), "missing")
+    goal = rule.read("goal", choice(*Goal), Goal.MINIMIZE.value)
+    least = rule.read("min_steps", whole(1, MOST_STEPS), 0)
+    if not rule.has("min_steps"):
+        detail = _("min_steps is missing: the reported step at which elements are first compared")
+        rule.refuse("min_steps", detail, "missing")
+    factor = rule.read("reduction_factor", whole(2, LARGEST_FACTOR), 3)
+    rungs = rule.read("rungs", whole(1, MOST_RUNGS), 4)
+    if len(part.refusals) > before:
+        return None
+    found = Halving(metric, Goal(goal), least, factor, rungs)
+    if (last := found.steps()[-1]) > MOST_STEPS:
+        detail = _("the last of {rungs} rungs would be at step {last}, beyond {most}; use fewer rungs")
+        rule.refuse("rungs", detail.format(rungs=rungs, last=last, most=MOST_STEPS), "out_of_range")
+        return None
+    return found
+
+
+def _metric(value: object) -> str:
+    name = text(curves.LONGEST_NAME)(value)
+    if not name.isprintable():
+        raise Unacceptable(_("must be a name of printable characters, not {value}").format(value=shown(value)))
+    return name
 
 
 def as_text(value: Value) -> str:

@@ -86,9 +86,15 @@ def states(array: Array) -> dict[str, int]:
     return dict(sorted(counted))
 
 
-def state_of(counts: Mapping[str, int]) -> State:
-    """Return the state of an array as a whole, from those of its elements: as that of a job from its stages."""
-    return job_state([State(state) for state in counts] or [State.COMPLETED])
+def state_of(counts: Mapping[str, int], stopped_early: int = 0) -> State:
+    """Return the state of an array as a whole, from those of its elements: as that of a job from its stages.
+
+    What was stopped early, and is counted as CANCELLED, has done its part of the sweep: it counts as completed.
+    """
+    found = {State(state) for state in counts}
+    if stopped_early and stopped_early >= counts.get(State.CANCELLED, 0):
+        found = found - {State.CANCELLED} | {State.COMPLETED}
+    return job_state(sorted(found) or [State.COMPLETED])
 
 
 def _hold_or_release(array: Array, actor: str, reason: str, what: What) -> None:

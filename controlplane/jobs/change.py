@@ -32,7 +32,7 @@ from scheduler.core.model.lifecycle import FINAL, WAITING, State
 TIMES: Final = ("time_limit", "expected", "deadline", "begin")
 ANYTIME: Final = ("name", "labels", "priority")
 # What a stage asks for; after its first attempt its checkpoints fit that size.
-SIZE: Final = ("devices", "nodes", "cpus", "memory", "topology", "avoid")
+SIZE: Final = ("devices", "nodes", "cpus", "memory", "topology", "avoid", "only_on", "constraint")
 # Where a job is charged and runs; a job that has run has left checkpoints and usage there.
 PLACE: Final = ("project", "pool")
 OF_STAGE: Final = (*TIMES, *SIZE)
@@ -50,6 +50,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "nodes": ("nodes", "least_nodes"),
     "topology": ("within", "within_required"),
     "avoid": ("avoid",),
+    "only_on": ("only_on",),
+    "constraint": ("constraint",),
     **dict.fromkeys(("devices", "cpus", "memory"), ("alternatives", "cpus_milli", "memory_bytes", "names_devices")),
 }
 # What of a job file is needed to resolve these keys again. The rest may be masked, or be gone by now.

@@ -490,6 +490,12 @@ def least_nodes(request: Mapping[str, Any]) -> int:
     return int(request.get("least_nodes", request["nodes"]))
 
 
+def only(request: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of nodes and labels, of each of which the nodes of a stage must have one."""
+    named = request.get("only_on", ())
+    return (*((tuple(named),) if named else ()), *(tuple(group) for group in request.get("constraint", ())))
+
+
 def mount_sources(request: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the folders that the nodes of a stage must have."""
     return tuple(sorted({each["source"] for each in request.get("mounts", ())}))

@@ -28,8 +28,9 @@ from scheduler.core.model.lifecycle import StageEvent as What
 # Verdicts that are written in one transaction.
 AT_ONCE: Final = 500
 
-# An array has failed as soon as one of its elements has, and has ended when all have. Elements of one array have higher
-# numbers than the array, and are no namesakes for each other.
+# An array has failed as soon as one of its elements has, and has ended when all have. One that was stopped early by the
+# rule of its sweep has not failed. Elements of one array have higher numbers than the array, and are no namesakes for
+# each other.
 _DECIDED: Final = """
 SELECT d.id, d.job_id, d.name, d.when,
        CASE WHEN d.when = 'afterany' OR (d.when = 'afternotok') = (t.state <> 'COMPLETED') THEN 'met' ELSE 'never' END,
@@ -41,8 +42,8 @@ SELECT d.id, d.job_id, d.name, d.when,
        CASE WHEN d.when = 'afterany' OR (d.when = 'afternotok') = a.failed THEN 'met' ELSE 'never' END,
        CASE WHEN a.failed THEN 'FAILED' ELSE 'COMPLETED' END
 FROM jobs_dependency d CROSS JOIN LATERAL (
-    SELECT EXISTS (SELECT 1 FROM jobs_job e WHERE e.array_id = d.on_array_id AND e.state IN ('FAILED', 'CANCELLED'))
-           AS failed,
+    SELECT EXISTS (SELECT 1 FROM jobs_job e WHERE e.array_id = d.on_array_id
+                   AND (e.state = 'FAILED' OR e.state = 'CANCELLED' AND e.cause <> 'EARLY_STOPPED')) AS failed,
            EXISTS (SELECT 1 FROM jobs_job e WHERE e.array_id = d.on_array_id
                    AND e.state IN ('HELD', 'PENDING', 'STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')) AS open
 ) a

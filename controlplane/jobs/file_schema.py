@@ -10,8 +10,21 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, mounts, notify, spec, utilization_policy
+from controlplane.jobs import (
+    array_file,
+    constraint,
+    curves,
+    demand,
+    depends_on,
+    flow,
+    git_ask,
+    mounts,
+    notify,
+    spec,
+    utilization_policy,
+)
 from scheduler.core.model import retry
+from scheduler.core.model.halving import MOST_STEPS, Goal
 
 Schema = dict[str, Any]
 
@@ -71,6 +84,20 @@ _DURATION: Final[Schema] = {
 _MOMENT: Final[Schema] = {"type": "string", "pattern": "^[0-9]{4}", "maxLength": 40}
 _LABEL: Final = "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
 _SHA256: Final = "[0-9a-f]{64}"
+
+
+_NAMED: Final[Schema] = {
+    "anyOf": [
+        _text(253),
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "propertyNames": {"pattern": f"^{_LABEL}$"},
+            "additionalProperties": {"type": ["string", "integer"]},
+        },
+    ]
+}
 
 
 def _size(description: str) -> Schema:
@@ -229,22 +256,11 @@ def _shared() -> Schema:
             demand.MOST_SECRETS,
             description="Secrets of the project that it gets, and variables that are shown nowhere",
         ),
-        "avoid": _list(
-            {
-                "anyOf": [
-                    text(253),
-                    {
-                        "type": "object",
-                        "minProperties": 1,
-                        "maxProperties": 1,
-                        "propertyNames": {"pattern": f"^{_LABEL}$"},
-                        "additionalProperties": {"type": ["string", "integer"]},
-                    },
-                ]
-            },
-            spec.MOST_AVOIDED,
-            description="Nodes that it must not run on, by name or by label",
+        "avoid": _list(_NAMED, spec.MOST_AVOIDED, description="Nodes that it must not run on, by name or by label"),
+        "only_on": _list(
+            _NAMED, spec.MOST_AVOIDED, description="The only nodes that it may run on, by name or by label"
         ),
+        "constraint": _text(constraint.LONGEST, "Labels that its nodes must have: ib&(a100|h100)"),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
         "utilization_policy": _mapping(
             {
@@ -331,6 +347,24 @@ def _array() -> Schema:
             "max_parallel": _whole(1, array_file.MOST_ELEMENTS, "How many elements run at once"),
             "sample": _whole(1, array_file.MOST_ELEMENTS, "So many points instead of all combinations"),
             "seed": {"type": "integer", "description": "Another seed draws other points"},
+            "halving": _told(
+                _keyed(
+                    array_file.HALVING_KEYS,
+                    {
+                        "metric": _text(curves.LONGEST_NAME, "The name of a number that every element reports"),
+                        "goal": _one_of(Goal, "Whether the smallest or the largest value is best"),
+                        "min_steps": _whole(1, MOST_STEPS, "The reported step at which elements are first compared"),
+                        "reduction_factor": _whole(
+                            2,
+                            array_file.LARGEST_FACTOR,
+                            "The best of so many go on, and the next rung is so many times later",
+                        ),
+                        "rungs": _whole(1, array_file.MOST_RUNGS, "How often elements are compared"),
+                    },
+                    ["metric", "min_steps"],
+                ),
+                "Successive halving: elements of a sweep that are not among the best at a rung are stopped early",
+            ),
         },
     )
     either = [_given("indexes"), _given("parameters")]

@@ -36,7 +36,8 @@ class Array(models.Model):
 
     Its number is one of the numbers of jobs. ``asked`` is ``array`` of the job file, which the files of its elements
     leave out, and ``count`` the number of elements that were submitted. At most ``max_parallel`` elements run at once.
-    It has no state of its own: those of its elements are counted.
+    ``halving`` is the rule by which they are stopped early (see ``jobs.halving``). It has no state of its own: those of
+    its elements are counted.
     """
 
     number = models.BigIntegerField(primary_key=True, editable=False)
@@ -46,6 +47,7 @@ class Array(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="arrays")
     count = models.PositiveIntegerField()
     max_parallel = models.PositiveIntegerField(null=True)
+    halving = models.JSONField(null=True)
     asked = WrittenField()
     submitted_at = models.DateTimeField()
 
@@ -415,6 +417,38 @@ class Checkpoint(models.Model):
         indexes = [models.Index(fields=["-at"], name="checkpoint_timed", condition=Q(took_s__isnull=False))]
 
 
+class RungResult(models.Model):
+    """What a stage of a sweep's element reported when it reached a rung of successive halving, and what followed.
+
+    ``value`` is null for what is no finite number. ``verdict`` is empty until it was judged: as one of ``among`` that
+    had reached the rung by then, of which ``cutoff`` was needed to go on.
+    """
+
+    class Judgement(models.TextChoices):
+        GOES_ON = "goes_on"
+        STOPPED = "stopped"
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="rung_results")
+    rung = models.PositiveSmallIntegerField()
+    step = models.BigIntegerField()
+    value = models.FloatField(null=True)
+    at = models.DateTimeField()
+    verdict = models.CharField(max_length=7, blank=True, choices=Judgement)
+    among = models.PositiveIntegerField(null=True)
+    cutoff = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "rung"], name="rung_reached_once"),
+            models.CheckConstraint(condition=Q(verdict__in=["", "goes_on", "stopped"]), name="rung_verdict_known"),
+        ]
+        indexes = [models.Index(fields=["id"], name="rung_unjudged", condition=Q(verdict=""))]
+
+    def __str__(self) -> str:
+        return f"{self.stage} rung {self.rung}"
+
+
 class Output(models.Model):
     """An output of a completed stage, stored by digest; for a folder this is the digest of its manifest."""
 
@@ -460,6 +494,9 @@ class Session(models.Model):
 
     ``token`` is the digest of the access token that opened it, ``channel`` the channel of the caller's socket.
     ``seen_at`` is renewed while that socket is open: a row that is not renewed belongs to a server that has gone.
+
+    With a ``port`` it has no command: it lets its caller connect to that port of the part. Each connection is a session
+    ``of`` it, of which nothing is recorded and whose row goes with it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -472,6 +509,8 @@ class Session(models.Model):
     rows = models.PositiveIntegerField(default=24)
     columns = models.PositiveIntegerField(default=80)
     term = models.CharField(max_length=64, blank=True)
+    port = models.PositiveIntegerField(null=True)
+    of = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="connections")
     channel = models.CharField(max_length=200)
     opened_at = models.DateTimeField()
     joined_at = models.DateTimeField(null=True)

@@ -51,7 +51,10 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                 judged[key] = never_fits(_as_stage(job, stage), snapshot)
             reason = judged[key]
             if reason is not None:
-                at = f"{prefix}/stages/{index}/{_KEYS.get(reason.code, 'devices')}"
+                key_of = _KEYS.get(reason.code, "devices")
+                if reason.code == "NodesRestricted":
+                    key_of = "only_on" if "only_on" in stage.request else "constraint"
+                at = f"{prefix}/stages/{index}/{key_of}"
                 faults.append(FieldError(at, _impossible(stage, reason, nodes), reason.code))
     return faults
 
@@ -74,6 +77,7 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
         nodes=demand.least_nodes(stage.request),
         most_nodes=demand.most_nodes(stage.request),
         avoid=tuple(stage.request.get("avoid", ())),
+        only=demand.only(stage.request),
         site=stage.request.get("site", ""),
         mounts=demand.mount_sources(stage.request),
     )

@@ -29,9 +29,9 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, ReportVerdict, admits
 from controlplane.fleet.models import Device, Node
 from controlplane.fleet.world import parsed
-from controlplane.jobs import adjust, service
+from controlplane.jobs import adjust, halving, service
 from controlplane.jobs.curves import Reported, append
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, RungResult, Stage
 from controlplane.jobs.service import Note
 from controlplane.pools.profiles import takes_turns
 from scheduler.core.model import fences, retry
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 PROCESSING_LIMIT = 5_000
 # Bounds of the values that a stage reports.
 MOST_VALUES = 256
+# The reason to stop tells more of such an end than how the process ended.
+STOP_SAYS_WHY = frozenset({Cause.RESIZE, Cause.MOVE, Cause.REQUEUED, Cause.HELD_IDLE, Cause.EARLY_STOPPED})
 LONGEST_VALUE = 2_000
 LONGEST_AGE_S = 366 * 86_400.0
 # Before this share of the work is done, its speed says nothing about the rest.
@@ -448,7 +450,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         attempt.ended_at = max(attempt.ended_at, attempt.started_at)
     attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
     detail = _detail_of(parts, worst)
-    if cause in {Cause.RESIZE, Cause.MOVE, Cause.REQUEUED, Cause.HELD_IDLE} and attempt.stop_note:
+    if cause in STOP_SAYS_WHY and attempt.stop_note:
         detail = Told(attempt.stop_note, attempt.said.get("stop_note", []))
     detail = Told(detail.text[:2000], detail.said)
     attempt.detail, attempt.said = detail.text, {**attempt.said, "detail": detail.said}
@@ -539,8 +541,12 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
     speaking = {part_id: part for part_id, part in known.items() if here[part_id].epoch == part.epoch}
     touched: set[int] = set()
     telling = [part for part_id, part in speaking.items() if part.rank == 0 and here[part_id].progress is not None]
-    stages = Stage.objects.filter(id__in=[part.stage for part in telling]).values_list("id", "progress", "values")
-    said = {i: (progress, values) for i, progress, values in stages} if telling else {}
+    columns = ("id", "progress", "values", "job__array__halving")
+    stages = Stage.objects.filter(id__in=[part.stage for part in telling]).values_list(*columns)
+    found = list(stages) if telling else []
+    said = {i: (progress, values) for i, progress, values, _rule in found}
+    rules = {i: stored for i, _progress, _values, stored in found if stored}
+    rungs: list[RungResult | None] = []
     paces = Attempt.objects.in_bulk([part.attempt for part in telling]) if telling else {}
     rows: list[Checkpoint] = []
     numbers: list[Reported] = []
@@ -552,6 +558,8 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
             if (progress, values) != said[part.stage]:
                 if item.progress.step is not None:
                     numbers.append(Reported(part.attempt, item.progress.step, item.progress.values, at.timestamp()))
+                    if rule := rules.get(part.stage):
+                        rungs.append(halving.reached(part.stage, rule, item.progress.step, item.progress.values, at))
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
                 _keep_pace(paces[part.attempt], item.progress, at)
                 touched.add(part.number)
@@ -582,6 +590,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
     if rows:
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
     append(numbers)
+    halving.store(rungs)
     return sorted(touched)
 
 

@@ -12,7 +12,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -394,6 +394,7 @@ class _Submission:
             pool=one.pool,
             count=len(plan),
             max_parallel=plan.max_parallel,
+            halving=asdict(plan.halving) if plan.halving else None,
             asked=dict(plan.asked),
             submitted_at=self.at,
         )
@@ -547,17 +548,34 @@ def cancel_many(job_ids: Iterable[uuid.UUID], actor: str, reason: str = "") -> i
 
 
 def _cancel(jobs: Sequence[Job], actor: str, reason: str | Told) -> int:
-    at = timezone.now()
     why = reason if isinstance(reason, Told) else Told(reason)
+    facts = [Note(job, "cancel", _done("CancelledBy", job, actor, reason), actor) for job in jobs]
+    return _end_all(jobs, Cause.CANCELLED, {job.id: why for job in jobs}, facts)
+
+
+def stop_early(jobs: Mapping[uuid.UUID, Job], why: Mapping[uuid.UUID, Told]) -> int:
+    """End those of the jobs, elements of a sweep, for which there is a reason; return how many had not ended.
+
+    The jobs must be locked. It is no failure: they are CANCELLED with a cause of their own.
+    """
+    ending = [jobs[job] for job in why]
+    facts = [Note(job, "early_stop", why[job.id], "engine") for job in ending]
+    return _end_all(ending, Cause.EARLY_STOPPED, why, facts)
+
+
+def _end_all(jobs: Sequence[Job], cause: Cause, why: Mapping[uuid.UUID, Told], facts: Sequence[Note]) -> int:
+    """End all stages of locked jobs; the facts are noted of those jobs that had not ended, whose number is returned."""
+    at = timezone.now()
     stages = list(Stage.objects.filter(job__in=jobs).order_by("job", "index").defer(*_UNREAD))
     waiting = [stage for stage in stages if State(stage.state) in WAITING]
     for stage in waiting:
-        stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, why.text, why.said
+        stage.cause, stage.ended_at = cause, at
+        stage.detail, stage.said = why[stage.job_id].text, why[stage.job_id].said
     active = [stage for stage in stages if State(stage.state) in ACTIVE]
     open_ = {stage.job_id for stage in (*waiting, *active)}
-    notes = [Note(job, "cancel", _done("CancelledBy", job, actor, reason), actor) for job in jobs if job.id in open_]
+    notes = [fact for fact in facts if fact.job.id in open_]
     move(waiting, What.CANCEL)
-    notes += stop(jobs, active, Cause.CANCELLED, at)
+    notes += stop(jobs, active, cause, at, note=NOTHING if cause == Cause.CANCELLED else why)
     settle(jobs, notes, at, stages)
     _announce(jobs)
     return len(open_)
@@ -668,16 +686,16 @@ def stop(
     at: datetime,
     *,
     stop_for: uuid.UUID | None = None,
-    note: Told = NOTHING,
+    note: Told | Mapping[uuid.UUID, Told] = NOTHING,
     resized_to: int | None = None,
     grace_s: float | None = None,
 ) -> list[Note]:
-    """Ask the live attempts of these active stages to stop. A cancellation overrides any other reason.
+    """Ask the live attempts of these active stages to stop. What ends them for good overrides any other reason.
 
-    ``note`` adds details to the cause; ``resized_to`` is the new number of nodes if the stage is resized. With
-    ``grace_s`` they have so long to end, also those that were asked before. Their jobs must be locked, and the caller
-    settles them with the facts that this returns. The processes end within their grace period; the stages become
-    STOPPING now.
+    ``note`` adds details to the cause, for all or by the ids of jobs; ``resized_to`` is the new number of nodes if the
+    stage is resized. With ``grace_s`` they have so long to end, also those that were asked before. Their jobs must be
+    locked, and the caller settles them with the facts that this returns. The processes end within their grace period;
+    the stages become STOPPING now.
     """
     if not stages:
         return []
@@ -685,6 +703,10 @@ def stop(
         Part.objects.filter(attempt__stage__in=stages, ended_at=None).values_list("node_id", flat=True),
     )
     live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
+
+    def said_of(stage: Stage) -> Told:
+        return note if isinstance(note, Told) else note[stage.job_id]
+
     asked: list[Attempt] = []
     hurried: list[Attempt] = []
     for stage in stages:
@@ -693,11 +715,13 @@ def stop(
             continue
         if grace_s is not None and attempt.stop_why:
             hurried.append(attempt)
-        if attempt.stop_why and why != Cause.CANCELLED:
+        is_stronger = why == Cause.CANCELLED or (why == Cause.EARLY_STOPPED and attempt.stop_why != Cause.CANCELLED)
+        if attempt.stop_why and not is_stronger:
             continue
+        said = said_of(stage)
         attempt.stop_why, attempt.stop_at, attempt.stop_grace_s = why, attempt.stop_at or at, grace_s
-        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, note.text[:300], resized_to
-        attempt.said = {**attempt.said, "stop_note": note.said}
+        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, said.text[:300], resized_to
+        attempt.said = {**attempt.said, "stop_note": said.said}
         asked.append(attempt)
     Attempt.objects.bulk_update(
         asked, ["stop_why", "stop_at", "stop_for", "stop_note", "stop_grace_s", "said", "resized_to"]
@@ -712,14 +736,15 @@ def stop(
             "stop",
             told(
                 clause("AskedToStop", stage=of[attempt.stage_id].name, cause=str(why)),
-                *([clause("Because", why=note)] if note.text else []),
+                *([clause("Because", why=said)] if said.text else []),
             ),
             "engine",
             of[attempt.stage_id].name,
             attempt.number,
-            {"why": why} | ({"note": note.text} if note.text else {}),
+            {"why": why} | ({"note": said.text} if said.text else {}),
         )
         for attempt in asked
+        for said in [said_of(of[attempt.stage_id])]
     ]
 
 

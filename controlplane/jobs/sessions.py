@@ -57,6 +57,8 @@ class SessionRequest:
     columns: int = 80
     term: str = ""
     reason: str = ""
+    port: int = 0
+    of: str = ""
 
 
 def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest) -> Session:
@@ -64,6 +66,8 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest
     if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
         text = _("only {user}, a lead of project {project} or staff may enter this job")
         raise NotOpened(403, "permission_denied", text.format(user=job.user.get_username(), project=job.project.name))
+    if wish.of:
+        return _connect(job, user, token, channel, wish.of)
     part = _part(job, wish)
     sweep()
     at, actor = timezone.now(), user.get_username()
@@ -74,18 +78,22 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest
             part=part,
             user=user,
             token=token.digest,
-            command=list(wish.command),
+            command=[] if wish.port else list(wish.command),
             tty=wish.tty,
             stdin=wish.stdin,
             rows=wish.rows,
             columns=wish.columns,
             term=wish.term,
+            port=wish.port or None,
             channel=channel,
             opened_at=at,
             seen_at=at,
         )
-        stage, command = part.attempt.stage.name, shown(wish.command)
-        said = [clause("Entered", actor=actor, stage=stage, rank=part.rank, node=part.node.name, command=command)]
+        command = _doing(session)
+        where = {"actor": actor, "stage": part.attempt.stage.name, "rank": part.rank, "node": part.node.name}
+        said = [
+            clause("Forwards", **where, port=wish.port) if wish.port else clause("Entered", **where, command=command)
+        ]
         if wish.reason:
             said.append(clause("Aside", why=wish.reason))
         params = {"session": str(session.id), "command": command, "rank": part.rank, "node": part.node.name}
@@ -94,6 +102,37 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest
         _note(locked, "entered", told(*said), part, actor, params)
         _record("session.open", session, audit.of_token(token), after=params, reason=wish.reason)
     return session
+
+
+def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Session:
+    """Begin a connection of an open session of this user that forwards a port of this job. Raises NotOpened."""
+    try:
+        asked = Session.objects.filter(id=uuid.UUID(of), of=None)
+    except ValueError:
+        asked = Session.objects.none()
+    mine = asked.filter(user=user, token=token.digest, part__attempt__stage__job=job, port__isnull=False, ended_at=None)
+    at = timezone.now()
+    with transaction.atomic():
+        whole = mine.select_related("part__node", "part__attempt__stage").first()
+        if whole is None:
+            raise NotOpened(409, "not_running", _("the port is not forwarded any more"))
+        _lock()
+        held = Session.objects.filter(ended_at=None, of__isnull=False)
+        if held.filter(user=user).count() >= settings.CONNECTIONS_PER_USER:
+            text = _("you have {most} connections to ports open, which is the most; close one first")
+            raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))
+        if held.filter(part__node=whole.part.node).count() >= settings.CONNECTIONS_PER_NODE:
+            text = _("{most} connections to ports are open on node {node}, which is the most; wait until one has ended")
+            raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name))
+        return Session.objects.create(
+            of=whole, part=whole.part, user=user, token=token.digest, port=whole.port, stdin=True, channel=channel,
+            opened_at=at, seen_at=at,
+        )  # fmt: skip
+
+
+def is_used(session_id: uuid.UUID) -> bool:
+    """Whether somebody is connected through a session that forwards a port."""
+    return Session.objects.filter(of=session_id, ended_at=None).exists()
 
 
 def _part(job: Job, wish: SessionRequest) -> Part:
@@ -122,15 +161,19 @@ def _part(job: Job, wish: SessionRequest) -> Part:
 
 def _check_room(user: User, node: Node) -> None:
     """Check the limits on sessions, under a lock, so that two requests do not both take the last place."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('jobs_session'))")
-    held = Session.objects.filter(ended_at=None)
+    _lock()
+    held = Session.objects.filter(ended_at=None, of=None)
     if held.filter(user=user).count() >= settings.SESSIONS_PER_USER:
         text = _("you have {most} sessions open, which is the most; end one first")
         raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_USER))
     if held.filter(part__node=node).count() >= settings.SESSIONS_PER_NODE:
         text = _("{most} sessions are open on node {node}, which is the most; wait until one has ended")
         raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_NODE, node=node.name))
+
+
+def _lock() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('jobs_session'))")
 
 
 def join(session_id: uuid.UUID, node: Node) -> Session | None:
@@ -143,7 +186,9 @@ def join(session_id: uuid.UUID, node: Node) -> Session | None:
 
 
 def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
-    """Record the end of a session, once."""
+    """Record the end of a session, once; of a connection nothing is recorded."""
+    if Session.objects.filter(id=session_id, of__isnull=False).delete()[0]:
+        return
     named = Session.objects.filter(id=session_id, ended_at=None)
     job_id = named.values_list("part__attempt__stage__job_id", flat=True).first()
     if job_id is None:
@@ -153,7 +198,7 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
         session = named.select_for_update(of=("self",)).select_related("part__attempt__stage__job", "user").first()
         if session is None:
             return
-        command, actor, at = shown(session.command), session.user.get_username(), timezone.now()
+        command, actor, at = _doing(session), session.user.get_username(), timezone.now()
         session.ended_at, session.command = at, []
         session.save(update_fields=["ended_at", "command"])
         what = told(clause("WentOut", actor=actor, stage=session.part.attempt.stage.name, command=command, how=how))
@@ -213,7 +258,7 @@ def standing(keys: AbstractSet[Key]) -> dict[Key, str]:
     callers = [session for session, is_caller in keys if is_caller]
     stale = Session.objects.filter(id__in=callers, ended_at=None, seen_at__lt=now - timedelta(seconds=RENEW_S))
     stale.update(seen_at=now)
-    rows = Session.objects.select_related("user", "part__attempt__stage__job").in_bulk({key[0] for key in keys})
+    rows = Session.objects.select_related("user", "of", "part__attempt__stage__job").in_bulk({key[0] for key in keys})
     valid = {
         token.digest
         for token in Token.objects.filter(digest__in={row.token for row in rows.values()}, expires_at__gt=now)
@@ -223,7 +268,8 @@ def standing(keys: AbstractSet[Key]) -> dict[Key, str]:
     found: dict[Key, str] = {}
     for key in keys:
         row = rows.get(key[0])
-        if row is None or row.ended_at is not None or (now - row.seen_at).total_seconds() > LOST_S:
+        gone = row is None or row.ended_at is not None or (row.of is not None and row.of.ended_at is not None)
+        if row is None or gone or (now - row.seen_at).total_seconds() > LOST_S:
             found[key] = "GuestLost"
         elif row.part.ended_at is not None:
             found[key] = "GuestPart"
@@ -236,6 +282,10 @@ def _may(session: Session) -> bool:
     job = session.part.attempt.stage.job
     user = session.user
     return user.is_active and permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id)
+
+
+def _doing(session: Session) -> str:
+    return f"port {session.port}" if session.port else shown(session.command)
 
 
 def shown(command: Sequence[str]) -> str:

@@ -24,7 +24,18 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet import reservations
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import array_file, demand, depends_on, flow, git_ask, masked, mounts, notify, utilization_policy
+from controlplane.jobs import (
+    array_file,
+    constraint,
+    demand,
+    depends_on,
+    flow,
+    git_ask,
+    masked,
+    mounts,
+    notify,
+    utilization_policy,
+)
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
 from controlplane.jobs.depends_on import Awaited
@@ -51,7 +62,7 @@ from scheduler.core.model import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets", "avoid", "site", "setup", "mounts",
+    "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
     "utilization_policy",
 )  # fmt: skip
 JOB_KEYS: Final = (
@@ -627,10 +638,23 @@ def _topology(section: Section) -> dict[str, Any]:
 
 
 def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
-    """Read where a stage must not run: nodes to avoid, and all nodes outside the site of its data."""
-    avoided: list[str] = []
-    for index, each in enumerate(section.each("avoid", MOST_AVOIDED)):
-        at = f"/avoid/{index}"
+    """Read where a stage must not run: nodes to avoid, all but some nodes, and all outside the site of its data."""
+    label = gettext_noop("the value of the label site of nodes, such as berlin")
+    anywhere: constraint.Groups = ()
+    groups = section.read("constraint", constraint.groups, anywhere)
+    site = section.read("site", matching(LABEL, label), "")
+    return {
+        **{key: found for key in ("avoid", "only_on") if (found := _nodes_named(section, key, rules))},
+        **({"constraint": [list(group) for group in groups]} if groups else {}),
+        **({"site": site} if site else {}),
+    }
+
+
+def _nodes_named(section: Section, key: str, rules: SubmitRules) -> list[str]:
+    """Read a list of nodes by name or by label, as ``gpu-03`` and ``rack=r2``."""
+    found: list[str] = []
+    for index, each in enumerate(section.each(key, MOST_AVOIDED)):
+        at = f"/{key}/{index}"
         if isinstance(each, dict) and len(each) == 1:
             ((label, value),) = each.items()
             known = isinstance(label, str) and bool(LABEL.fullmatch(label)) and isinstance(value, str | int)
@@ -638,7 +662,7 @@ def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
                 detail = _("must be a label of nodes and its value, such as {example}, not {value}")
                 section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
             else:
-                avoided.append(f"{label}={value}")
+                found.append(f"{label}={value}")
         elif not isinstance(each, str):
             detail = _("must name a node, or a label with its value such as {example}, not {value}")
             section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
@@ -648,10 +672,8 @@ def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
             )
             section.refuse(at, detail, "unknown_value")
         else:
-            avoided.append(each)
-    label = gettext_noop("the value of the label site of nodes, such as berlin")
-    site = section.read("site", matching(LABEL, label), "")
-    return {**({"avoid": sorted(set(avoided))} if avoided else {}), **({"site": site} if site else {})}
+            found.append(each)
+    return sorted(set(found))
 
 
 def _deadline(value: object) -> dict[str, float]:

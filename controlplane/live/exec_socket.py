@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -45,6 +46,8 @@ class ExecRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 80
     term: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._+-]{0,64}\Z")] = ""
     reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
+    of: Annotated[str, msgspec.Meta(max_length=36)] = ""
 
 
 _ask = msgspec.json.Decoder(ExecRequest).decode
@@ -56,6 +59,7 @@ class CallerSession(SessionSocket):
     -> {"command": ["nvidia-smi"], "stage": "", "rank": 0, "tty": false, "stdin": false, "reason": ""}
     <- {"refused": {"status": 403, "code": ..., "detail": ...}}         and the socket is closed
     <- {"opened": {"session": ..., "stage": ..., "rank": 0, "node": ...}}
+    {"port": 8888} holds a port of the stage; each connection to it is a socket that asks {"of": <that session>}
     then in both directions what :class:`agents.protocol.OpenSession` says; last {"end": {...}}
     """
 
@@ -172,6 +176,9 @@ class CallerSession(SessionSocket):
         await self._end(word.end, how, params)
 
     async def cut(self, why: str) -> None:
+        if why == "GuestIdle" and self.session_id and await in_thread(sessions.is_used, self.session_id):
+            self.moved_at, self.ending = time.monotonic(), None
+            return
         params = {"idle_s": settings.SESSION_IDLE_S} if why == "GuestIdle" else {}
         how = told(clause(why, **params))
         if self.peer:

@@ -18,6 +18,7 @@ from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import arrays, jobs
 from controlplane.queries.cursor import page_of
 from controlplane.queries.reading import API, cursor_of, redacted
+from scheduler.core.model.halving import Goal
 from scheduler.core.model.lifecycle import State
 
 PER_PAGE = 100
@@ -34,8 +35,11 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     user = reader(request)
     row = arrays.found(user, str(number))
     metrics = arrays.metrics(row)
-    metric = request.GET.get("metric", "")[:200] or (metrics[0] if metrics else "")
-    goal = "max" if request.GET.get("goal") == "max" else "min"
+    # A sweep that stops elements early says itself what is best.
+    rule = row.halving or {}
+    metric = request.GET.get("metric", "")[:200] or rule.get("metric", "") or (metrics[0] if metrics else "")
+    goal = request.GET.get("goal") or ("max" if rule.get("goal") == Goal.MAXIMIZE else "min")
+    goal = goal if goal in arrays.GOALS else "min"
     state = request.GET.get("state", "")
     answer = arrays.one(user, row, metric, goal)
     found = arrays.elements_of(row)
@@ -69,6 +73,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "metrics": metrics,
             "lines": _lines(drawn, parameters, metric, number),
             "drawn": len(drawn),
+            "nobody_reached": not any(rung["reached"] for rung in (answer.body["halving"] or {}).get("rungs", [])),
             "next": cursor_of(links["next"]),
             "previous": cursor_of(links["previous"]),
             "may_end": may_end(user, owner_id=row.user_id, project_id=row.project_id),
@@ -111,6 +116,7 @@ def _lines(
                 "name": f"{number}_{each['index']}",
                 "at": place,
                 "level": min(9, int(place[-1] * 10)),
+                "stopped": bool(each["rung"]) and each["rung"]["verdict"] == "stopped",
                 "values": [column[at] for column in columns.values()],
                 "href": f"/jobs/{each['job']}",
             }

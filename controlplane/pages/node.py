@@ -10,13 +10,17 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.permissions import Permit, may
+from controlplane.pages import links_graph
 from controlplane.pages.counted import counted
 from controlplane.pages.device import error_text
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
+from controlplane.pages.topology import legend
 from controlplane.queries import jobs, nodes, topology
+from controlplane.queries.overview import state_of
 from controlplane.queries.reading import API, redacted
 from controlplane.queries.words import told_texts
+from scheduler.core.model.lifecycle import NodeState
 
 MOST_JOBS = 50
 ISOLATION = {
@@ -51,12 +55,22 @@ def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {**found[0], "devices": by_numa}
 
 
+def _look(node: dict[str, Any], device: dict[str, Any]) -> str:
+    """How a device is drawn, by what the page shows of it."""
+    state = state_of(NodeState(node["state"]), device["health"], device["claimed_milli"], is_idle=False)
+    if state == "allocated":
+        return "busy" if device["claimed_milli"] >= device["capacity_milli"] else "part"
+    return {"offline": "na", "unhealthy": "bad", "draining": "drain"}.get(state, state)
+
+
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
     user = reader(request)
     answer = nodes.one(user, name)
     node = answer.body
     near = topology.page(user, {"node": node["name"]})
+    placed = _near(near.body["results"])
+    looks = {device["uuid"]: _look(node, device) for device in node["devices"]}
     numbers = jobs_on(node["devices"])
     found = redacted(user, jobs.shown(jobs.visible(user).filter(number__in=numbers[:MOST_JOBS]).order_by("number")))
     return page(
@@ -65,7 +79,9 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
         {
             "node": node,
             "groups": by_kind(node["devices"]),
-            "near": _near(near.body["results"]),
+            "near": placed,
+            "graph": placed and links_graph.graph(placed, looks),
+            "legend": legend(looks.values()),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": found,
             "job_count": len(numbers),

@@ -7,17 +7,23 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 
+from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
+from controlplane.jobs.models import Job
 from controlplane.pages.progress import WAITING, explained, main_stage
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import queue
 from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, redacted
+from scheduler.core.model.lifecycle import WAITING as WAITING_STATES
 
 PER_PAGE = 50
 # Of a job with more waiting stages its own page shows the others.
 MOST_STAGES = 3
+MOST_PRIORITY = 10_000
 
 
 def _entry(job: dict[str, Any], place: int | None) -> dict[str, Any]:
@@ -32,6 +38,13 @@ def _entry(job: dict[str, Any], place: int | None) -> dict[str, Any]:
         "told": told[:MOST_STAGES],
         "since": min((stage["eligible_at"] for stage in waiting if stage["eligible_at"]), default=job["submitted_at"]),
     }
+
+
+def _ahead(pool: str) -> int:
+    """The least priority that is ahead of all jobs that wait in this pool, or in any; 0 if there is none such."""
+    waiting = Job.objects.filter(state__in=WAITING_STATES, **({"pool__name": pool} if pool else {}))
+    most = (waiting.aggregate(most=Max("priority"))["most"] or 0) + 1
+    return most if most <= MOST_PRIORITY else 0
 
 
 @login_required
@@ -51,6 +64,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "pools": [(name, counts.get(name, 0)) for name in sorted({*counts, *([pool] if pool else [])})],
             "total": sum(counts.values()),
             "classes": [each.name for each in priority_classes()],
+            "ahead": _ahead(pool) if permissions.may(user, Permit.USE_ANY_PRIORITY) else 0,
         },
         place="queue",
         topics=[Representation(f"{API}/jobs?{urlencode(watched)}", "", None)],

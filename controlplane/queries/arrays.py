@@ -17,13 +17,14 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.jobs import arrays
+from controlplane.jobs import arrays, halving
 from controlplane.jobs import models as rows
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.jobs import labelled, states_named
 from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unseen
-from scheduler.core.model.lifecycle import FINAL, State
+from scheduler.core.model.halving import Goal
+from scheduler.core.model.lifecycle import FINAL, Cause, State
 
 GOALS = ("min", "max")
 # Names of metrics that are told of an array.
@@ -41,11 +42,48 @@ class BestElement(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
 
 
+class Rung(msgspec.Struct, frozen=True):
+    """A rung of successive halving: ``reached`` elements reported a value at ``step`` or later, and ``stopped`` of them
+    were stopped there. ``best`` is the best value at this rung."""
+
+    rung: int
+    step: int
+    reached: int
+    stopped: int
+    best: float | None
+
+
+class SweepHalving(msgspec.Struct, frozen=True):
+    """By which rule elements of a sweep are stopped early, and how many reached its rungs."""
+
+    metric: str
+    goal: Goal
+    min_steps: int
+    reduction_factor: int
+    rungs: list[Rung]
+
+
+class ElementRung(msgspec.Struct, frozen=True):
+    """The highest rung that an element reached, with what it reported there; ``value`` is null for no finite number.
+
+    ``verdict`` is *goes_on* or *stopped*, and empty until it was judged: then it was one of ``among`` elements, and
+    ``cutoff`` was needed to go on. ``cutoff`` is null while too few are compared, and where any number was enough.
+    """
+
+    rung: int
+    step: int
+    value: float | None
+    verdict: str
+    among: int | None
+    cutoff: float | None
+
+
 class Array(msgspec.Struct, frozen=True):
     """Many jobs from one file. ``count`` elements were submitted; ``counts`` has those that are kept, by state.
 
-    ``state`` is that of the whole, from those of its elements as that of a job from its stages. ``started_at`` is the
-    first start, ``ended_at`` the last end once all have ended.
+    ``state`` is that of the whole, from those of its elements as that of a job from its stages; ``stopped_early`` of
+    them, which are among the CANCELLED, count as completed. ``started_at`` is the first start, ``ended_at`` the last
+    end once all have ended.
     """
 
     number: int
@@ -56,6 +94,7 @@ class Array(msgspec.Struct, frozen=True):
     state: State
     count: int
     counts: dict[str, int]
+    stopped_early: int
     max_parallel: int | None
     submitted_at: datetime
     started_at: datetime | None
@@ -63,12 +102,13 @@ class Array(msgspec.Struct, frozen=True):
 
 
 class ArrayDetail(Array, frozen=True):
-    """An array, what its file declares of each parameter, the names of the numbers that its elements reported, and the
-    best of one where it was asked for."""
+    """An array, what its file declares of each parameter, the names of the numbers that its elements reported, the best
+    of one where it was asked for, and the rungs of a sweep whose elements are stopped early."""
 
     parameters: dict[str, Any] = {}
     metrics: list[str] = []
     best: BestElement | None = None
+    halving: SweepHalving | None = None
 
 
 class ArrayElement(msgspec.Struct, frozen=True):
@@ -80,6 +120,7 @@ class ArrayElement(msgspec.Struct, frozen=True):
     cause: str
     parameters: dict[str, Any]
     values: dict[str, float]
+    rung: ElementRung | None
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -115,25 +156,35 @@ def shown(arrays_: Iterable[rows.Array], user: User | None = None) -> list[Array
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     times: dict[int, list[Any]] = {}
     jobs = rows.Job.objects.filter(array__in=arrays_).order_by()
-    told = jobs.values_list("array", "state").annotate(n=Count("id"), first=Min("started_at"), last=Max("ended_at"))
-    for number, state, count, first, last in told.order_by("array", "state"):
+    early = Count("id", filter=Q(state=State.CANCELLED, cause=Cause.EARLY_STOPPED))
+    told = jobs.values_list("array", "state").annotate(
+        n=Count("id"), first=Min("started_at"), last=Max("ended_at"), early=early
+    )
+    stopped: dict[int, int] = defaultdict(int)
+    for number, state, count, first, last, early_ in told.order_by("array", "state"):
         counts[number or 0][state] = count
+        stopped[number or 0] += early_
         was = times.setdefault(number or 0, [None, None])
         was[0] = min((at for at in (was[0], first) if at), default=None)
         was[1] = max((at for at in (was[1], last) if at), default=None)
-    return [_array(row, counts[row.number], *times.get(row.number, (None, None))) for row in arrays_]
+    return [
+        _array(row, counts[row.number], stopped[row.number], *times.get(row.number, (None, None))) for row in arrays_
+    ]
 
 
-def _array(row: rows.Array, counts: dict[str, int], first: datetime | None, last: datetime | None) -> Array:
+def _array(
+    row: rows.Array, counts: dict[str, int], stopped_early: int, first: datetime | None, last: datetime | None
+) -> Array:
     return Array(
         number=row.number,
         name=row.name,
         project=row.project.name,
         user=row.user.get_username(),
         pool=row.pool.name,
-        state=arrays.state_of(counts),
+        state=arrays.state_of(counts, stopped_early),
         count=row.count,
         counts=counts,
+        stopped_early=stopped_early,
         max_parallel=row.max_parallel,
         submitted_at=row.submitted_at,
         started_at=first,
@@ -149,6 +200,29 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
         parameters=row.asked.get("parameters") or {},
         metrics=metrics(row),
         best=_best(row, metric, goal) if metric else None,
+        halving=_halving(row, row.halving) if row.halving else None,
+    )
+
+
+_RUNGS = """
+SELECT r.rung, count(*), count(*) FILTER (WHERE r.verdict = 'stopped' AND j.cause = 'EARLY_STOPPED'), {best}(r.value)
+FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id JOIN jobs_rungresult r ON r.stage_id = s.id
+WHERE j.array_id = %s GROUP BY r.rung
+"""
+
+
+def _halving(row: rows.Array, stored: Mapping[str, Any]) -> SweepHalving:
+    rule = halving.rule(stored)
+    with connection.cursor() as cursor:
+        cursor.execute(_RUNGS.format(best="max" if rule.goal is Goal.MAXIMIZE else "min"), [row.number])
+        found = {rung: counted for rung, *counted in cursor.fetchall()}
+    nobody = (0, 0, None)
+    return SweepHalving(
+        metric=rule.metric,
+        goal=rule.goal,
+        min_steps=rule.min_steps,
+        reduction_factor=rule.reduction_factor,
+        rungs=[Rung(at, step, *found.get(at, nobody)) for at, step in enumerate(rule.steps(), 1)],
     )
 
 
@@ -200,6 +274,12 @@ def elements(jobs: Iterable[rows.Job]) -> list[ArrayElement]:
         cursor.execute(_NUMBERS, [[job.id for job in jobs]])
         for job_id, name, value in cursor.fetchall():
             values[job_id][name] = value
+    reached = {
+        result.stage.job_id: ElementRung(
+            result.rung, result.step, result.value, result.verdict, result.among, result.cutoff
+        )
+        for result in rows.RungResult.objects.filter(stage__job__in=jobs).select_related("stage").order_by("rung")
+    }
     return [
         ArrayElement(
             index=job.array_index or 0,
@@ -208,6 +288,7 @@ def elements(jobs: Iterable[rows.Job]) -> list[ArrayElement]:
             cause=job.cause,
             parameters=job.parameters or {},
             values=values[job.id],
+            rung=reached.get(job.id),
             started_at=job.started_at,
             ended_at=job.ended_at,
         )

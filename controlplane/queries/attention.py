@@ -166,6 +166,7 @@ CURES: Final[Mapping[str, str]] = {
     "MountMissing": _("declare the folder on more nodes with the agent's --mount, or leave the mount out"),
     "DataResidency": _("let its data leave the site, or add nodes there"),
     "NodesAvoided": _("let it run on more nodes, or ask for fewer"),
+    "NodesRestricted": _("let it run on more nodes, or ask for fewer"),
     "ExceedsQuotaMax": _("ask for less, or have the hard limit of the project raised"),
     "PoolRefused": _("ask an operator to allow the pool to the project, or submit it to another one"),
     "PoolStopped": _("start the pool again, or submit it to another one"),

@@ -57,6 +57,8 @@ def _one(change: CounterfactualChange, spec: Mapping[str, Any], own: Mapping[str
             return {"topology": None}
         case "avoid":
             return {"avoid": None}
+        case "only":
+            return {key: None for key in ("only_on", "constraint") if key in own or key in spec}
         case "devices":
             return _devices(spec, own, lambda way: {"count": min(way.get("count", 1), params["count"])})
         case "model":

@@ -105,6 +105,7 @@ def order_of(params: Mapping[str, str]) -> str:
 class JobFilter(UserFilterSet):
     """Filters of jobs."""
 
+    number = django_filters.CharFilter(method="numbered", help_text="Numbers of jobs, separated by commas.")
     state = django_filters.CharFilter(
         method="in_states", help_text="States, separated by commas; or active, waiting, ended."
     )
@@ -117,6 +118,11 @@ class JobFilter(UserFilterSet):
     q = django_filters.CharFilter(method="like", help_text="A job's number, or a part of its name.")
     label = django_filters.CharFilter(method="with_label", help_text="name or name=value.")
     sort = django_filters.CharFilter(method="in_order", help_text="-submitted_at (newest first) or submitted_at.")
+
+    def numbered(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        if not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18}){0,499}", value):
+            raise Unanswerable(_("number must be numbers of jobs, at most 500, separated by commas"))
+        return jobs.filter(number__in=[int(word) for word in value.split(",")])
 
     def in_states(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
         return jobs.filter(state__in=states_named(value))

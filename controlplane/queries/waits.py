@@ -20,7 +20,7 @@ OF: Final = {
     "time": {"BeginTime", "BackoffAfterFailure"},
     "request": {
         "InvalidSpec", "SetAside", "BundleUnavailable", "ImageUnavailable", "SecretMissing", "PoolRefused",
-        "NoMatchingDevice", "ExceedsClusterMax", "DataResidency", "NodesAvoided", "MountMissing",
+        "NoMatchingDevice", "ExceedsClusterMax", "DataResidency", "NodesAvoided", "NodesRestricted", "MountMissing",
     },
     "quota": {"Budget", "ExceedsQuotaMax", "QuotaExhausted"},
     "limit": {"ArrayLimit", "UserLimit", "UserStages", "UserDevices"},

@@ -32,6 +32,7 @@ REASONS = (
     _("mounts {folders}; of the nodes that would do {nodes} have that, and it needs {needed}"),
     _("its data may not leave {site}"),
     _("avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}"),
+    _("runs only on nodes with {only}; of those {nodes} would do, and it needs {needed}"),
     _("asks {asked} {kind}; the hard limit of project {project} is {limit}"),
     _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
     _(
@@ -85,6 +86,7 @@ CHANGES = (
     _("on {count} {kind} instead of {was}"),
     _("without one {domain} for all its nodes"),
     _("with the nodes that it avoids"),
+    _("on nodes without {only} too"),
     _("in pool {pool}"),
     _("without its mounts"),
     _("with its data allowed to leave {site}"),

@@ -141,6 +141,7 @@ def _is_as_planned(stage: Stage, row: Any) -> bool:
         and abs((stage.begin_at or 0.0) - (begin_at or 0.0)) < 0.001
         and (stage.nodes, stage.most_nodes) == (demand.least_nodes(request), demand.most_nodes(request))
         and (stage.within, stage.avoid) == (request.get("within", ""), tuple(request.get("avoid", ())))
+        and stage.only == demand.only(request)
         and stage.alternatives == demand.ways(request)
     )
 

@@ -18,7 +18,7 @@ from controlplane import changes
 from controlplane.clauses import clause, of_error, told
 from controlplane.counted import CYCLE_BOUNDS, counter
 from controlplane.fleet import alarms
-from controlplane.jobs import dependencies
+from controlplane.jobs import dependencies, halving
 from controlplane.scheduling.alarms import CycleAlarms
 from controlplane.scheduling.recorder import recorder
 from controlplane.scheduling.store import LiveStore, clock
@@ -85,6 +85,7 @@ def cycle() -> None:
                 return
             began, _last_at, _began_at = time.perf_counter(), clock(), time.monotonic()
             try:
+                halving.settle()
                 dependencies.settle()
                 done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:

@@ -319,6 +319,7 @@ class PendingStages:
             stopped_at=had.stopped_at,
             deadline_at=demand.deadline_at(request, submitted),
             avoid=tuple(request.get("avoid", ())),
+            only=demand.only(request),
             site=request.get("site", ""),
             mounts=demand.mount_sources(request),
             reservation=request.get("reservation", ""),

@@ -185,6 +185,7 @@ class RunningStages:
             most_nodes=most,
             pinned=bound,
             avoid=tuple(request.get("avoid", ())),
+            only=demand.only(request),
             site=request.get("site", ""),
             mounts=demand.mount_sources(request),
             within=request.get("within", ""),

@@ -31,6 +31,7 @@ from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history
 from controlplane.simulations.models import OPEN, Simulation
+from controlplane.simulations.pool_shape import nodes_of
 from scheduler.profiles import PROFILES
 from scheduler.scenario.scenario import ScenarioError, ScenarioLimits, build
 
@@ -105,7 +106,8 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     """Accepts a scenario and starts its process once the row is there.
 
     ``trace.history`` (``{"days": 7}``, of one ``pool`` where that is named) stands for the finished stages that the
-    user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
+    user may see, ``trace.queue`` for those that run and wait now, ``world.pool`` for the nodes of a pool, and the name
+    of an own profile for the version that is active now. Raises ``ScenarioError`` for what
     cannot be and :class:`TooManySimulations` where too many run.
     """
     settle_lost()
@@ -169,27 +171,66 @@ def _with_own(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
-    """The scenario with the user's own history in the place of ``trace.history``; and what its trace comes from."""
+    """The scenario with the user's own history or queue in the place of ``trace.history`` or ``trace.queue``, and the
+    nodes of a pool in that of ``world.pool``; and what its trace comes from."""
+    body = _with_nodes(body)
     trace = body.get("trace") or {"generate": {}}
     if not isinstance(trace, dict):
-        raise ScenarioError("trace", _("must be a mapping with one of text, generate and history"))
-    if "history" not in trace:
+        raise ScenarioError("trace", _("must be a mapping with one of text, generate, history and queue"))
+    own = [name for name in ("history", "queue") if name in trace]
+    if not own:
         return {**body, "trace": trace}, next((name for name in ("text", "generate", "file") if name in trace), "")
-    asked = trace["history"] or {}
+    text = _history(trace["history"], user) if own[0] == "history" else _queue(trace["queue"], user)
+    rest = {key: value for key, value in trace.items() if key == "first"}
+    return {**body, "trace": {**rest, "text": text, "format": "history"}}, own[0]
+
+
+def _history(asked: Any, user: User) -> str:
+    asked = asked or {}
     days = asked.get("days", 7) if isinstance(asked, dict) else None
-    pool = asked.get("pool", "") if isinstance(asked, dict) else ""
     if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0 < days <= history.MOST_DAYS:
         problem = _("must be like {{days: 7}}, at most {most} days").format(most=history.MOST_DAYS)
         raise ScenarioError("trace.history", problem)
-    if not isinstance(pool, str) or (pool and not Pool.objects.filter(name=pool[:63]).exists()):
-        raise ScenarioError("trace.history.pool", _("there is no pool {name}").format(name=str(pool)[:63]))
-    condition = visible_jobs(user, "job__") & (Q(job__pool__name=pool) if pool else Q())
-    text = history.text(days, condition, int(LIMITS.arrivals))
+    text = history.text(days, _seen_of(asked, "trace.history.pool", user), int(LIMITS.arrivals))
     if not text:
         problem = _("no stage that you may see was completed in the last {days:g} days").format(days=days)
         raise ScenarioError("trace.history", problem)
-    rest = {key: value for key, value in trace.items() if key == "first"}
-    return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
+    return text
+
+
+def _queue(asked: Any, user: User) -> str:
+    asked = asked or {}
+    if not isinstance(asked, dict):
+        raise ScenarioError("trace.queue", _("must be a mapping: {}, or with the pool"))
+    text = history.queue(_seen_of(asked, "trace.queue.pool", user), int(LIMITS.arrivals))
+    if not text:
+        raise ScenarioError("trace.queue", _("no stage that you may see runs or waits"))
+    return text
+
+
+def _seen_of(asked: dict[str, Any], where: str, user: User) -> Q:
+    """The condition of stages that the user may see, of one pool where that is named."""
+    pool = asked.get("pool", "")
+    return visible_jobs(user, "job__") & (Q(job__pool=_pool(pool, where)) if pool != "" else Q())
+
+
+def _pool(name: Any, where: str) -> Pool:
+    found = Pool.objects.filter(name=name[:63]).first() if isinstance(name, str) else None
+    if found is None:
+        raise ScenarioError(where, _("there is no pool {name}").format(name=str(name)[:63]))
+    return found
+
+
+def _with_nodes(body: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with the nodes and cores of the pool that its world names."""
+    world = body.get("world")
+    if not isinstance(world, dict) or "pool" not in world:
+        return body
+    if "nodes" in world:
+        raise ScenarioError("world.pool", _("has its own nodes; leave out nodes or pool"))
+    nodes, cores = nodes_of(_pool(world["pool"], "world.pool"))
+    rest = {key: value for key, value in world.items() if key != "pool"}
+    return {**body, "world": {"cores": cores, **rest, "nodes": nodes}}
 
 
 def ask_to_run(simulation_id: int) -> None:

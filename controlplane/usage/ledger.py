@@ -26,8 +26,10 @@ log = logging.getLogger(__name__)
 
 # The scheduler stopped the attempt, and it goes on later or elsewhere.
 EVICTED: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE})
-# What its owner ended, what saved before it stopped, and what never ran lost nothing.
-FAILED: Final = frozenset(Cause) - EVICTED - {Cause.CANCELLED, Cause.CHECKPOINTED, Cause.DEPENDENCY}
+# What its owner or the rule of its sweep ended, what saved before it stopped, and what never ran lost nothing.
+FAILED: Final = (
+    frozenset(Cause) - EVICTED - {Cause.CANCELLED, Cause.EARLY_STOPPED, Cause.CHECKPOINTED, Cause.DEPENDENCY}
+)
 
 # Lost is the time since the newest checkpoint of an attempt that was evicted or failed. PostgreSQL cannot estimate how
 # many claims overlap a day, and would read whole tables: what belongs to a claim is looked up one by one (OFFSET 0).

@@ -23,12 +23,13 @@ FIRST: Final = 1
 MOST: Final = 60
 QUICK_S, SLOW_S = 0.5, 4.0
 
-# Of an accelerator that is held whole, its utilisation is the claim's; of a part of one it is unknown whose it is. Of
+# Of an accelerator that is held whole, its utilisation is the claim's. Of one that is shared, the claims share its busy
+# time by what each holds of what is held in that minute, none more than it holds; of partitions it is unknown. Of
 # cores, it is what the part's processes used of all cores that the part holds. Power counts by the share held.
 _ADD: Final = """
 WITH held AS MATERIALIZED (
     SELECT c.id AS claim, c.device_id, c.part_id, c.milli, d.kind, d.capacity_milli,
-           c.milli >= d.capacity_milli AND c.partition = '' AS is_whole,
+           c.milli >= d.capacity_milli AND c.partition = '' AS is_whole, c.partition = '' AS is_share,
            greatest(c.opened_at, %(since)s) AS first, least(c.closed_at, %(until)s) AS last
     FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id
     WHERE c.opened_at < %(until)s AND (c.closed_at IS NULL OR c.closed_at > %(since)s)
@@ -45,9 +46,20 @@ WITH held AS MATERIALIZED (
         SELECT date_bin('1 minute', s.at, 'epoch') AS minute, count(s.cpu) AS samples,
                avg(s.cpu) * 1000 / p.milli AS use, max(s.cpu) AS most_use, max(s.rss_bytes) AS most_memory
         FROM fleet_part_sample s WHERE s.part_id = p.part_id AND s.at >= p.first AND s.at < p.last GROUP BY 1) f
+), loads AS (
+    SELECT h.claim, f.minute, f.use, nullif(extract(epoch FROM least(h.last, f.minute + interval '1 minute')
+                                                              - greatest(h.first, f.minute)), 0) AS held_s,
+           sum(o.milli * greatest(0, extract(epoch FROM least(h.last, o.last, f.minute + interval '1 minute')
+                                                        - greatest(h.first, o.first, f.minute)))) AS milli_s
+    FROM held h JOIN of_devices f ON f.claim = h.claim JOIN held o ON o.device_id = h.device_id
+    WHERE h.kind <> 'cpu' AND NOT h.is_whole AND h.is_share AND f.use IS NOT NULL
+    GROUP BY h.claim, h.first, h.last, f.minute, f.use
 ), facts AS (
     SELECT h.claim, f.minute, f.samples, f.use, f.most_use, f.most_memory, NULL::float8 AS power_w
     FROM held h JOIN of_devices f ON f.claim = h.claim WHERE h.kind <> 'cpu' AND h.is_whole
+    UNION ALL
+    SELECT claim, minute, 0, use * 1000 * held_s::float8 / milli_s::float8, NULL, NULL, NULL
+    FROM loads WHERE milli_s > 0
     UNION ALL
     SELECT h.claim, f.minute, f.samples, f.use, f.most_use, f.most_memory, NULL
     FROM held h JOIN of_parts f ON f.part_id = h.part_id WHERE h.kind = 'cpu'

@@ -10,7 +10,7 @@ import msgspec
 from django.utils import translation
 
 from controlplane.scheduling.store import LiveStore, clock
-from controlplane.whatif import consolidation, counterfactuals, difference, dry_run
+from controlplane.whatif import consolidation, counterfactuals, difference, dry_run, reorder
 from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, Reply
 from scheduler.core.planning.garbage import keep_all
 
@@ -21,6 +21,7 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], LiveStore, float], Any]
     counterfactuals.QUESTION.name: counterfactuals.answer,
     consolidation.QUESTION.name: consolidation.answer,
     difference.QUESTION.name: difference.answer,
+    reorder.QUESTION.name: reorder.answer,
 }
 # Keeps its state between questions; for one thread.
 _store = LiveStore()

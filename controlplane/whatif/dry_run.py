@@ -129,6 +129,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
             begin_at=each.begin_at.timestamp() if each.begin_at else None,
             deadline_at=demand.deadline_at(each.request, now),
             avoid=tuple(each.request.get("avoid", ())),
+            only=demand.only(each.request),
             site=each.request.get("site", ""),
             mounts=demand.mount_sources(each.request),
             within=each.request.get("within", ""),

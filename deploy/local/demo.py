@@ -160,7 +160,7 @@ class Demo:
         print("\n".join(board.ending(job)))
         if job.state != "COMPLETED":
             failed = [stage for stage in job.stages if stage["state"] == "FAILED"]
-            return next((stage["exit_code"] for stage in failed if stage.get("exit_code")), 1)
+            return next((code for stage in failed if (code := stage.get("exit_code"))), 1)
         if model := model_file(self._home.shared / str(job.number) / "outputs", job):
             print(f"\nModel       {model}")
         return 0

@@ -174,7 +174,7 @@ class SimulatedWorld:
 
     def _arrive(self, stage: Stage) -> None:
         self._pending -= 1
-        asked = (stage.alternatives, stage.nodes, stage.pinned, stage.avoid, stage.site, stage.mounts)
+        asked = (stage.alternatives, stage.nodes, stage.pinned, stage.avoid, stage.only, stage.site, stage.mounts)
         possible = self._possible.get(asked)
         if possible is None:
             possible = self._possible[asked] = never_fits(stage, self.store.load(self.now)) is None

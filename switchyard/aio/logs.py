@@ -9,12 +9,15 @@ import asyncio
 import codecs
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from switchyard.aio.wire import AsyncWire
 from switchyard.logs import CHUNK_BYTES, PATIENCE_S, POLL_S, SETTLE_S, Chunk, LogMatch, LogQuery
 from switchyard.problem import ApiProblem, Unreachable
 from switchyard.record import FINAL
+
+if TYPE_CHECKING:
+    from switchyard.answers import LogStream
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ async def search(
             asked["offset"] = answer["next_offset"]
 
 
-async def streams(wire: AsyncWire, job: str) -> list[dict[str, Any]]:
+async def streams(wire: AsyncWire, job: str) -> list[LogStream]:
     """Return the log streams of a job: ``stage, attempt, rank, stream, size_bytes``."""
     found: Any = await wire.get(f"/jobs/{job}/streams")
     return list(found["results"] if isinstance(found, dict) else found)

@@ -38,8 +38,14 @@ class AsyncWire:
         self.url = url.rstrip("/").removesuffix("/api/v1")
         self._token, self._timeout_s, self._tries = (token, timeout_s, max(1, tries))
         self._loopback = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._is_plain = self._loopback and parts.scheme == "http"
         self._lock = threading.Lock()
         self._http: httpx.AsyncClient | None = None
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Where and as whom it calls: the URL and the token."""
+        return (self.url, self._token)
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,6 +140,37 @@ class AsyncWire:
                 raise Unreachable(f"no answer from {self.url} ({_words(error)}); is it up?") from error
             yield line
 
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, Any], *, since: str = "", silence_s: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a stream of server-sent events below ``/api/v1``, which goes on after the event ``since``.
+
+        Tries once. Raises :class:`ApiProblem` for a refusal, and :class:`Unreachable`, also while it is read, if the
+        connection breaks or nothing comes for ``silence_s``.
+        """
+        import httpx
+
+        asked = {name: value for name, value in params.items() if value is not None}
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": since} if since else {})
+        request: dict[str, Any] = {"params": asked, "headers": headers, "timeout": silence_s}
+        async with AsyncExitStack() as opened:
+            try:
+                answer = await opened.enter_async_context(
+                    self._client().stream("GET", f"{self.url}/api/v1{path}", **request)
+                )
+                await self._accept(answer)
+                yield answer
+            except httpx.TransportError as error:
+                raise Unreachable(f"the stream of {self.url} broke ({_words(error)})") from error
+
+    async def _accept(self, answer: httpx.Response) -> None:
+        """Raise the refusal that an open answer is, or what is no stream."""
+        if answer.is_success and answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+            return
+        await answer.aread()
+        raise self._refusal(answer)
+
     def _client(self) -> httpx.AsyncClient:
         import httpx
 
@@ -142,7 +179,9 @@ class AsyncWire:
                 headers = {"User-Agent": f"yard/{__version__}", "Accept": "application/json, */*;q=0.5"}
                 if self._token:
                     headers["Authorization"] = f"Bearer {self._token}"
-                self._http = httpx.AsyncClient(headers=headers, timeout=self._timeout_s, trust_env=not self._loopback)
+                self._http = httpx.AsyncClient(
+                    headers=headers, timeout=self._timeout_s, trust_env=not self._loopback, verify=not self._is_plain
+                )
             return self._http
 
     def _refusal(self, answer: httpx.Response) -> ApiProblem | Unreachable:

@@ -7,12 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.cli.sizes import size_bytes
 from switchyard.cli.spans import seconds
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from switchyard.client import Client
 
 EXAMPLES = """
@@ -79,8 +82,9 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def _state(client: Client, job: str, attempt: dict[str, Any]) -> str:
+def _state(client: Client, job: str, attempt: Row) -> str:
     """Return the state of its stage, and the revision that its nodes will apply."""
-    stage = next((s for s in client.jobs.get(job).stages if s.get("name") == attempt["stage"]), {})
+    stages: Iterable[Row] = client.jobs.get(job).stages
+    stage = next((s for s in stages if s.get("name") == attempt["stage"]), {})
     newest = max((part["spec_rev"] for part in attempt["parts"]), default=1)
     return f"{clean.line(stage.get('state', ''))}, revision {newest}"

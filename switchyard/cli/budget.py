@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
             client.budgets.delete(found[0]["number"])
             output.one(args, found[0], lambda: [f"{_named(found[0])} is deleted"], name=str(found[0]["number"]))
         else:
+            told: Row
             if found:
                 told = {**found[0], **client.budgets.change(found[0]["number"], given)}
             else:
@@ -71,7 +72,7 @@ def _sort(args: argparse.Namespace) -> dict[str, Any]:
     return {**sort, "period": args.period or "month"}
 
 
-def _is_meant(row: dict[str, Any], args: argparse.Namespace) -> bool:
+def _is_meant(row: Row, args: argparse.Namespace) -> bool:
     """Whether the arguments mean this budget; for ``list`` what is left out is any."""
     if args.action == "list":
         wanted = {"project": args.project, "kind": args.kind, "period": args.period}
@@ -79,7 +80,7 @@ def _is_meant(row: dict[str, Any], args: argparse.Namespace) -> bool:
     return all(row[name] == value for name, value in _sort(args).items())
 
 
-def _named(row: dict[str, Any]) -> str:
+def _named(row: Row) -> str:
     return clean.line(f"budget {row['number']} of project {row['project']}")
 
 
@@ -92,7 +93,7 @@ def _period(row: Mapping[str, Any]) -> str:
     return row["period"] if row["period"] != "dates" else f"{row['first_day']} to {row['last_day']}"
 
 
-def _lines(row: dict[str, Any]) -> Iterator[str]:
+def _lines(row: Row) -> Iterator[str]:
     yield _named(row)
     yield clean.line(f"  of       {_what(row)}, {_period(row)}")
     yield f"  hours    {row['hours']:g}"

@@ -85,7 +85,7 @@ def _edit(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     return exits.OK
 
 
-def _lines(row: dict[str, Any]) -> Iterator[str]:
+def _lines(row: Row) -> Iterator[str]:
     yield clean.line(f"class {row['name']}: {row['value']}")
     yield f"  preemptible    {'yes' if row['preemptible'] else 'no'}"
     yield clean.line(f"  for            {_whose(row)}")

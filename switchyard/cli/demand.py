@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from switchyard.bundle import Bundle
 
-_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site")
+_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site", "constraint")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,13 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="NODE",
         help="a node that it must not run on, or all with a label: rack=r2; may be repeated",
     )
+    job.add_argument(
+        "--only-on",
+        action="append",
+        metavar="NODE",
+        help="a node that it may run on, or all with a label: rack=r2; may be repeated, and no other will do",
+    )
+    job.add_argument("--constraint", metavar="LABELS", help="labels that its nodes must have: 'ib&(a100|h100)'")
     job.add_argument("--site", help="run only on nodes of this site, which its data may not leave")
     job.add_argument("--precision", help="such as bf16, fp8, int8")
     job.add_argument("--project", help="who it is charged to")
@@ -94,8 +101,9 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
     if args.devices:
         asks = [devices(text) for text in args.devices]
         spec["devices"] = asks[0] if len(asks) == 1 else {"any_of": asks}
-    if args.avoid:
-        spec["avoid"] = [dict([_pair(text, "--avoid")]) if "=" in text else text for text in args.avoid]
+    for key, option, named in (("avoid", "--avoid", args.avoid), ("only_on", "--only-on", args.only_on)):
+        if named:
+            spec[key] = [dict([_pair(text, option)]) if "=" in text else text for text in named]
     if args.kind:
         _set_kind(spec, args.kind)
     if args.hold:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard import __version__
 from switchyard.cli import clean, exits, output
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem, Unreachable
 
@@ -25,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit with 0 if all checks succeed, 1 if one fails, and as usual if the control plane cannot be reached."""
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     status = exits.OK
     try:
         with connect(args) as client:
@@ -49,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _check(name: str, ok: bool, says: str) -> dict[str, Any]:
+def _check(name: str, ok: bool, says: str) -> Row:
     return {"name": name, "ok": ok, "vital": True, "says": says}
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Row) -> str:
     return f"{'ok  ' if one['ok'] else 'FAIL'}  {one['name']:<10} {one['says']}".rstrip()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, spans, units
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--deadline goes with --mode finish, which is the default")
     with connect(args) as client:
 
-        def drain(*, dry_run: bool, if_match: str = "*") -> dict[str, Any]:
+        def drain(*, dry_run: bool, if_match: str = "*") -> Row:
             return client.nodes.drain_several(
                 args.node, args.reason, mode=args.mode, deadline_s=args.deadline, dry_run=dry_run, if_match=if_match
             )
@@ -67,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _drained(done: dict[str, Any]) -> Iterable[str]:
+def _drained(done: Row) -> Iterable[str]:
     for node, state in zip(done["nodes"], done["states"], strict=True):
         yield f"node {clean.line(node)} {output.paint(str(state))}"
 
 
-def _effect(shown: dict[str, Any]) -> Iterable[str]:
+def _effect(shown: Row) -> Iterable[str]:
     """Return what runs there, and what each mode does with it."""
     affects = shown["affects"]
     whose = f" of {', '.join(map(clean.line, affects['owners']))}" if affects["owners"] else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say how much: yard limit set --running N, --waiting N or --devices N")
     where = {name: getattr(args, name) for name in _WHERE}
     with connect(args) as client:
-        found = list(client.limits.list())
+        found: list[Row] = list(client.limits.list())
         if args.action == "list":
             shown = (row for row in found if all(not value or row[name] == value for name, value in where.items()))
             output.many(args, shown, COLUMNS, name=lambda row: str(row["number"]))
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _lines(row: dict[str, Any]) -> Iterator[str]:
+def _lines(row: Row) -> Iterator[str]:
     where = (f"{name} {row[name]}" for name in _WHERE if row[name] is not None)
     yield clean.line(f"limit {row['number']}: " + (", ".join(where) or "every user"))
     for name in _AMOUNTS:
@@ -90,5 +90,5 @@ COLUMNS = (
 )
 
 
-def _used(row: dict[str, Any], name: str) -> str:
+def _used(row: Row, name: str) -> str:
     return f"{row[f'{name}_now']:g} of {units.amount_of(row[name])}"

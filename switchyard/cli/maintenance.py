@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, recurrence
 from switchyard.cli.output import Column, Row
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             window = client.maintenance.cancel(args.cancel)
             output.one(args, window, lambda: [f"window {window.get('id')} is cancelled"], name=window.get("id"))
         elif args.change is not None:
-            found = client.maintenance.change(args.change, dry_run=args.dry_run, **recurrence.changes(args))
+            found: Row = client.maintenance.change(args.change, dry_run=args.dry_run, **recurrence.changes(args))
             output.one(args, found, lambda: _lines(found, args.dry_run), name=found["window"]["id"])
         elif planned:
             found = _plan(args, client)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
+def _plan(args: argparse.Namespace, client: Client) -> Row:
     times = recurrence.entry(args)
     return client.maintenance.plan(
         times.pop("starts_at"),
@@ -70,7 +70,7 @@ def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
     )
 
 
-def _lines(found: dict[str, Any], is_tried: bool = False) -> Iterable[str]:
+def _lines(found: Row, is_tried: bool = False) -> Iterable[str]:
     """Return the window, and each stage that may run into it."""
     window = found["window"]
     planned = f"window {window['id']} is planned" if window["id"] and not is_tried else "nothing was planned"

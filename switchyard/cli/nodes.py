@@ -72,7 +72,7 @@ def quarantine(args: argparse.Namespace) -> int:
     if len(decision) not in (0, 2) or (decision and decision[0] not in ("release", "discard")):
         raise UsageError("say: yard nodes quarantine NODE, then nothing, or release PART, or discard PART")
     with connect(args) as client:
-        told = client.nodes.get(node)
+        told: Row = client.nodes.get(node)
         if decision:
             do, part = decision
             known = [each["part"] for each in aside(told) if each["part"].startswith(part)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, several
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -32,7 +33,11 @@ def run(args: argparse.Namespace) -> int:
         if args.number is None:
             output.many(args, client.operations.list(), COLUMNS, name=lambda one: str(one["id"]))
             return exits.OK
-        act = {"show": client.operations.get, "wait": client.operations.wait, "cancel": client.operations.cancel}
+        act: Mapping[str, Callable[[int], Row]] = {
+            "show": client.operations.get,
+            "wait": client.operations.wait,
+            "cancel": client.operations.cancel,
+        }
         found = act[args.action](args.number)
         told = [f"  job {each['number']}: {each['detail']} ({each['code']})" for each in found["refusals"]]
         output.one(args, found, lambda: map(clean.line, [several.outcome(found), *told]), name=found["id"])

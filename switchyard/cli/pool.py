@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -109,7 +109,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _lines(pool: dict[str, Any]) -> Iterator[str]:
+def _lines(pool: Row) -> Iterator[str]:
     yield clean.line(f"pool {pool['name']}" + (f", stopped by {pool['stopped_by']}" if pool["stopped_by"] else ""))
     yield clean.line(f"  profile        {pool['decides']}")
     yield f"  nodes          {pool['nodes']}"

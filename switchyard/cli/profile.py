@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
             made = client.profiles.preview(
                 args.name, _version(args), args.pool, days=args.days or 7.0, against=args.against
             )
-            said = f"simulation {made['number']} is under way; activate the version when it is done"
-            output.one(args, made, lambda: [clean.line(said)], name=made["number"])
+            said = f"simulation {made['id']} is under way; activate the version when it is done"
+            output.one(args, made, lambda: [clean.line(said)], name=made["id"])
         else:
             said = _write(args, client)
             output.one(args, {"name": args.name}, lambda: [clean.line(said)], name=args.name)
@@ -125,7 +125,7 @@ def _file(args: argparse.Namespace) -> dict[str, Any]:
     return dict(jobfile.read_text(jobfile.text_of(args.given), args.given))
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: Row) -> Iterator[str]:
     profile = found["profile"]
     yield clean.line(f"profile {profile['name']}" + (f": {profile['description']}" if profile["description"] else ""))
     yield clean.line(f"  pools          {', '.join(profile['pools']) or '-'}")

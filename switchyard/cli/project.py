@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
                 raise NotFound(f"you see no project {args.name}; `yard project list` lists them")
             output.one(args, found, lambda: _lines(found), name=args.name)
             return exits.OK
-        told = {"name": args.name}
+        told: Row = {"name": args.name}
         if args.action == "add":
             told = client.projects.create({"name": args.name, **settings})
         elif args.action == "change":
@@ -73,7 +73,7 @@ def _fault(args: argparse.Namespace) -> str:
     return ""
 
 
-def _lines(project: dict[str, Any]) -> Iterator[str]:
+def _lines(project: Row) -> Iterator[str]:
     yield clean.line(f"project {project['name']}: {project['description'] or 'no description'}")
     yield f"  weight   {project['weight']:g}"
     yield f"  you      {project['role'] or 'no role'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from switchyard.client import Client
 
@@ -68,10 +69,33 @@ def _once(args: argparse.Namespace, client: Client) -> None:
     if not args.array:
         from heapq import merge
 
-        rows = merge(rows, client.jobs.arrays(**wanted), key=lambda row: -row["number"])
+        arrays = _Ahead(lambda: client.jobs.arrays(**wanted))
+        rows = merge(rows, arrays, key=lambda row: -row["number"])
     count = output.many(args, _first(args.limit, rows), COLUMNS, name=units.number)
     if count == 0 and args.output in (None, "wide"):
         print(_none(args), file=sys.stderr)
+
+
+class _Ahead:
+    """Rows that are read in a thread of their own, while others are."""
+
+    def __init__(self, read: Callable[[], Iterable[Row]]) -> None:
+        self._rows: list[Row] = []
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, args=(read,), daemon=True)
+        self._thread.start()
+
+    def _read(self, read: Callable[[], Iterable[Row]]) -> None:
+        try:
+            self._rows += read()
+        except BaseException as error:  # noqa: BLE001 - raised again where it can be answered
+            self._failed = error
+
+    def __iter__(self) -> Iterator[Row]:
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+        return iter(self._rows)
 
 
 def _none(args: argparse.Namespace) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             given = {name: getattr(args, name) for name in (*_LIMITS, "cohort") if getattr(args, name) is not None}
             wanted = {name: None if value == "none" else value for name, value in given.items()}
+            told: Row
             if found:
                 told = client.quotas.change(found[0]["number"], wanted)
             else:
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _is_meant(row: dict[str, Any], args: argparse.Namespace) -> bool:
+def _is_meant(row: Row, args: argparse.Namespace) -> bool:
     """Whether the arguments mean this quota; for ``list`` what is left out is any."""
     if args.action == "list":
         wanted = {"project": args.project, "kind": args.kind, "model": args.model}
@@ -76,11 +77,11 @@ def _is_meant(row: dict[str, Any], args: argparse.Namespace) -> bool:
     return sort == (args.project, args.kind, args.model.lower(), args.normalised)
 
 
-def _named(row: dict[str, Any]) -> str:
+def _named(row: Row) -> str:
     return clean.line(f"{row['project']} {row['kind']} {row['model']}".rstrip())
 
 
-def _lines(row: dict[str, Any]) -> Iterator[str]:
+def _lines(row: Row) -> Iterator[str]:
     yield _named(row)
     for name, label in zip(_LIMITS, ("own", "may borrow", "lends"), strict=True):
         yield f"  {label:<11} {units.amount_of(row[name])}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, recurrence
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             output.one(args, gone, lambda: [f"reservation {clean.line(args.name)} is cancelled"], name=args.name)
         elif args.change:
             told = recurrence.changes(args) | {key: each for key, each in _named(args).items() if each}
-            made = client.reservations.change(args.name, dry_run=args.dry_run, **told)
+            made: Row = client.reservations.change(args.name, dry_run=args.dry_run, **told)
             output.one(args, made, lambda: _planned(args, made), name=args.name)
         elif args.project is None:
             found = client.reservations.get(args.name)
@@ -61,23 +61,23 @@ def _named(args: argparse.Namespace) -> dict[str, list[str]]:
     return {"nodes": args.node, "users": args.user}
 
 
-def _plan(args: argparse.Namespace, client: Any) -> dict[str, Any]:
+def _plan(args: argparse.Namespace, client: Any) -> Row:
     if not args.reason.strip():
         raise UsageError("a reservation needs --reason; others will ask")
     times = recurrence.entry(args)
     what = {"nodes": args.node, "pool": args.pool, "device": args.device, "count": args.count, "users": args.user}
-    made: dict[str, Any] = client.reservations.plan(
+    made: Row = client.reservations.plan(
         args.name, args.project, reason=args.reason, dry_run=args.dry_run, **times, **what
     )
     return made
 
 
-def _planned(args: argparse.Namespace, made: dict[str, Any]) -> Iterable[str]:
+def _planned(args: argparse.Namespace, made: Row) -> Iterable[str]:
     yield "nothing was planned" if args.dry_run else f"reservation {clean.line(made['name'])} is planned"
     yield from _lines(made)
 
 
-def _lines(one: dict[str, Any]) -> Iterable[str]:
+def _lines(one: Row) -> Iterable[str]:
     who = f" ({', '.join(one['users'])})" if one["users"] else ""
     yield clean.line(f"project {one['project']}{who}: {one['reason']}")
     yield clean.line(f"nodes {', '.join(one['nodes'])}")

@@ -103,7 +103,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value.isoformat() if name.endswith("_at") else value for name, value in given.items()}
 
 
-def _create(args: argparse.Namespace, client: Client) -> dict[str, Any]:
+def _create(args: argparse.Namespace, client: Client) -> Row:
     settings = _settings(args)
     return client.schedules.create(args.schedule, _job(args, client), settings.pop("cron"), **settings)
 
@@ -135,11 +135,11 @@ def _run(args: argparse.Namespace, client: Client) -> int:
     return exits.OK if done.get("job") else exits.USAGE
 
 
-def _shown(args: argparse.Namespace, found: dict[str, Any]) -> None:
+def _shown(args: argparse.Namespace, found: Row) -> None:
     output.one(args, found, lambda: _lines(found), name=found["schedule"]["id"])
 
 
-def _lines(found: dict[str, Any]) -> Iterable[str]:
+def _lines(found: Row) -> Iterable[str]:
     """Yield a schedule with its next times and what became of the last ones."""
     one = found["schedule"]
     yield clean.line(f"schedule {one['id']} {one['name']} of project {one['project']}, submitted as {one['user']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, token, units
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _made(args: argparse.Namespace, client: Client) -> dict[str, Any]:
+def _made(args: argparse.Namespace, client: Client) -> Row:
     given = {"role": args.role, "description": args.description}
     given = {name: value for name, value in given.items() if value is not None}
     if args.action == "create":
@@ -94,7 +94,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--scope and --days are for make-token")
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Row) -> str:
     state = "" if row["is_active"] else ", disabled"
     return clean.line(f"{row['name']} is {row['role'] or 'no member'} of project {row['project']}{state}")
 

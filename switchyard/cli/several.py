@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.output import Row
 from switchyard.problem import ApiProblem, UsageError
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
             print(f"job {each['number']} {output.paint(each['state'])}" + (" (dry run)" if args.dry_run else ""))
     if (stops := found.get("stops")) and stops["stages"]:
         print(effect(stops))
+    if queue := found.get("queue"):
+        print("\n".join(moved(queue)))
     if found["left"]:
         print(f"{done} of the jobs were reached; there are more: repeat it", file=sys.stderr)
         code = code or exits.FAILURE
@@ -103,7 +106,7 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
     return code
 
 
-def _follow(client: Client, operation: dict[str, Any]) -> int:
+def _follow(client: Client, operation: Row) -> int:
     """Wait for an operation, and tell what came of it; return the code of its first refusal, or 0."""
     number = operation["id"]
     print(f"operation {number}: {operation['matched']:,} jobs match; it goes on without this command", file=sys.stderr)
@@ -116,17 +119,36 @@ def _follow(client: Client, operation: dict[str, Any]) -> int:
     return code
 
 
-def outcome(operation: dict[str, Any]) -> str:
+def outcome(operation: Row) -> str:
     """Return in one line how far an operation is, or what came of it."""
     came = f"{operation['done']:,} done, {operation['refused']:,} refused"
     told = f"operation {operation['id']} {operation['phase']}: {came}"
     return f"{told}; {operation['fault']}" if operation["fault"] else told
 
 
-def effect(stops: dict[str, Any]) -> str:
+def effect(stops: Row) -> str:
     """Return in one line what stops: jobs, their owners, and what is lost."""
     whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
     return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"
+
+
+def moved(queue: Row) -> list[str]:
+    """Return in lines how the starts of waiting jobs move: how many of other jobs, and each that may be seen."""
+    if queue["fault"]:
+        return [f"what it does to the queue could not be tried: {clean.line(queue['fault'])}"]
+    hidden = f" ({queue['hidden']} of them you may not see)" if queue["hidden"] else ""
+    lines = [f"moves {queue['back']} other jobs back and {queue['forward']} forward{hidden}"]
+    if queue["stops"]:
+        whose = ", ".join(f"#{number}" for number in queue["stopped"])
+        lines.append(f"stops {queue['stops']} running stages to make room" + (f", of {whose}" if whose else ""))
+    for each in queue["moves"]:
+        was, then = (units.clock(each[key]) if each[key] else "not foreseen" for key in ("was_at", "then_at"))
+        by = each["later_s"]
+        span = "" if by is None else f" ({units.span(abs(by))} {'later' if by > 0 else 'earlier'})"
+        lines.append(
+            f"  #{each['number']} {clean.line(each['name'])}/{clean.line(each['stage'])}: {was} -> {then}{span}"
+        )
+    return lines
 
 
 def _refused(job: object, detail: str, code: str, hint: str = "") -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, panel, units
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from switchyard.client import Client, JobRecord
 
@@ -57,7 +58,7 @@ def _text(client: Client, job: JobRecord) -> Iterator[str]:
         yield from _gets(mine)
 
 
-def _paces(client: Client, job: JobRecord) -> list[dict[str, Any]]:
+def _paces(client: Client, job: JobRecord) -> Sequence[Row]:
     """Return the speeds of its running stages; none if the server does not support them."""
     try:
         return client.jobs.pace(job) if job.state == "RUNNING" else []
@@ -65,7 +66,7 @@ def _paces(client: Client, job: JobRecord) -> list[dict[str, Any]]:
         return []
 
 
-def _speed(pace: dict[str, Any]) -> str:
+def _speed(pace: Row) -> str:
     rate = pace["steps_per_s"]
     text = f"{rate:.3g} steps/s" if rate >= 0.1 else f"{units.span(1 / rate)} for a step"
     text += f" over the last {units.span(pace['over_s'])}"
@@ -85,12 +86,25 @@ def _array(client: Client, array: JobRecord) -> Iterator[str]:
         yield panel.row("At once", f"at most {array['max_parallel']}")
     for name, declared in (array.get("parameters") or {}).items():
         yield panel.row("Parameter", f"{name}: {_declared(declared)}")
+    yield from _halving(array)
     for metric in array.get("metrics") or []:
         for goal, label in (("min", "Smallest"), ("max", "Largest")):
             if best := client.jobs.best(array.number, metric, goal):
                 point = ", ".join(f"{name} {_short(value)}" for name, value in best["parameters"].items())
                 where = f"{array.number}_{best['index']}" + (f" ({point})" if point else "")
                 yield panel.row(label, f"{metric} {_short(best['value'])}: {where}")
+
+
+def _halving(array: JobRecord) -> Iterator[str]:
+    """Yield the rungs of a sweep whose worse elements are stopped early."""
+    if not (halving := array.get("halving")):
+        return
+    rule = f"the best 1/{halving['reduction_factor']} go on, {halving['goal']} {clean.line(halving['metric'])}"
+    yield panel.row("Early stop", f"{rule}; {array['stopped_early']} stopped so far")
+    for rung in halving["rungs"]:
+        best = "" if rung["best"] is None else f", best {_short(rung['best'])}"
+        reached = f"{rung['reached']} reached it, {rung['stopped']} stopped{best}"
+        yield panel.row(f"Rung {rung['rung']}", f"step {rung['step']}: {reached}")
 
 
 def _declared(values: Any) -> str:
@@ -132,7 +146,7 @@ def _code(source: dict[str, Any] | None) -> str:
     return clean.line(f"{source['url']} at {source['rev']}: {commit}")
 
 
-def _work(stage: dict[str, Any]) -> Iterator[str]:
+def _work(stage: Row) -> Iterator[str]:
     progress = stage.get("progress") or {}
     if progress.get("step") is not None:
         of = f" of {progress['total']}" if progress.get("total") else ""
@@ -150,7 +164,7 @@ def _work(stage: dict[str, Any]) -> Iterator[str]:
         yield panel.row("Needs", ", ".join(stage["needs"]))
 
 
-def _gets(attempts: list[dict[str, Any]]) -> Iterator[str]:
+def _gets(attempts: Sequence[Row]) -> Iterator[str]:
     """Yield the changed resources of running parts, and settings that could not be applied."""
     for attempt in attempts:
         for part in (attempt.get("parts") or []) if not attempt.get("ended_at") else []:
@@ -163,7 +177,7 @@ def _gets(attempts: list[dict[str, Any]]) -> Iterator[str]:
                 yield panel.row("Note", f"{where}: {note}")
 
 
-def _attempt(attempt: dict[str, Any], stage: dict[str, Any]) -> str:
+def _attempt(attempt: Row, stage: Row) -> str:
     ran = units.span(units.since(attempt.get("started_at"), attempt.get("ended_at")))
     words = [
         attempt.get("cause") or ("" if attempt.get("ended_at") else stage.get("state")),

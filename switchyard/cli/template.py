@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
-from switchyard.cli.output import Column
+from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
@@ -91,7 +91,7 @@ def _file(args: argparse.Namespace) -> dict[str, Any]:
     return dict(jobfile.read_text(jobfile.text_of(args.file), args.file))
 
 
-def _lines(found: dict[str, Any]) -> Iterable[str]:
+def _lines(found: Row) -> Iterable[str]:
     """Yield a template with its parameters."""
     yield clean.line(f"template {found['name']}: {found['title']}")
     if found["description"]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict, deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, devices, exits, output, units
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.cli.spans import seconds
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         return _live(client, args)
 
 
-def look(client: Client, args: argparse.Namespace) -> list[dict[str, Any]]:
+def look(client: Client, args: argparse.Namespace) -> list[Row]:
     """Return the devices to show, in the order of their nodes."""
     return sorted(client.devices(kind=args.kind, node=args.node), key=devices.place)
 
@@ -58,7 +59,7 @@ def _live(client: Client, args: argparse.Namespace) -> int:
 
     past: dict[str, deque[float | None]] = defaultdict(lambda: deque(maxlen=HISTORY))
     console = Console(highlight=False)
-    found: list[dict[str, Any]] = look(client, args)
+    found: list[Row] = look(client, args)
     seen_at = time.monotonic()
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -76,7 +77,7 @@ def _live(client: Client, args: argparse.Namespace) -> int:
 
 
 def _screen(
-    found: list[dict[str, Any]], past: dict[str, deque[float | None]], url: str, age_s: float, height: int
+    found: list[Row], past: dict[str, deque[float | None]], url: str, age_s: float, height: int
 ) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -90,13 +91,13 @@ def _screen(
     return Group(head, _rows(found, past) if len(found) + 4 <= height else _dense(found))
 
 
-def _kinds(found: list[dict[str, Any]]) -> str:
+def _kinds(found: list[Row]) -> str:
     """Count devices by kind, ``24 gpu, 3 cpu``; devices of different kinds are never added up."""
     counts = Counter(str(device.get("kind")) for device in found)
     return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda item: (item[0] == "cpu", item[0])))
 
 
-def _rows(found: list[dict[str, Any]], past: dict[str, deque[float | None]]) -> RenderableType:
+def _rows(found: list[Row], past: dict[str, deque[float | None]]) -> RenderableType:
     """Render one line per device with its history, as many as fit on the screen."""
     from rich.table import Table
     from rich.text import Text
@@ -127,12 +128,12 @@ def _rows(found: list[dict[str, Any]], past: dict[str, deque[float | None]]) -> 
     return table
 
 
-def _dense(found: list[dict[str, Any]]) -> RenderableType:
+def _dense(found: list[Row]) -> RenderableType:
     """Render one block per device, one line per node: the height is its load, ``x`` is not usable, ``·`` has no
     sample."""
     from rich.text import Text
 
-    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    nodes: dict[str, list[Row]] = defaultdict(list)
     for device in found:
         nodes[clean.line(device.get("node"))].append(device)
     width = max((len(name) for name in nodes), default=0)

@@ -21,6 +21,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "show what a job printed",
         "exec": "run a command inside a running job",
         "cp": "copy files into a running job, or out of it",
+        "port-forward": "make a port of this machine lead to a port of a running job",
         "events": "list what happened to a job",
         "receipt": "tell what a job held and used, with one line of advice",
         "wait": "wait for jobs to end",
@@ -55,6 +56,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "reserve": "list, plan and cancel reservations of nodes for a project",
         "calendar": "list when nodes are out of service or reserved",
         "audit": "list who changed what, and how",
+        "sim": "simulate a trace, the history or the queue under other profiles",
         "consolidate": "tell who could move so that a job fits",
     },
     "Projects": {
@@ -73,6 +75,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "slurm": "answer as sbatch, squeue, sacct, ... do",
     },
     "This command": {
+        "search": "find jobs, nodes, devices, projects and people by name",
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",
         "token": "list, make and revoke your access tokens",

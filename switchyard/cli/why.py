@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, panel
+from switchyard.cli.output import Row
 from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             time.sleep(2.0)
 
 
-def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> Iterator[str]:
+def _text(client: Client, args: argparse.Namespace, found: Row) -> Iterator[str]:
     job = client.jobs.get(args.job)
     said = {stage.get("stage"): stage for stage in found.get("stages") or []}
     yield f"job {job.number} {clean.line(job.name)}  {output.paint(job.state)}"
@@ -67,7 +68,7 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
         yield from panel.counterfactuals(tried.get(str(stage.get("name")), {}))
 
 
-def _by_stage(ask: Callable[[], Iterable[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def _by_stage(ask: Callable[[], Iterable[Row]]) -> dict[str, Row]:
     """Return what is told of each stage, by its name; empty if the server does not support it."""
     try:
         return {str(one.get("stage")): one for one in ask()}

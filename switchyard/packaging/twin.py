@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]
-MODULES: Final = ("wire", "entry", "logs", "client")
+MODULES: Final = ("wire", "stream", "entry", "logs", "client")
 """In the order of their imports: each sees only those before it."""
 
 WAITS, ITERATES, ENTERS = "waits", "iterates", "enters"
@@ -27,6 +27,7 @@ WAITS, ITERATES, ENTERS = "waits", "iterates", "enters"
 
 ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "httpx.Client": {"request": ("request", WAITS), "close": ("aclose", WAITS)},
+    "httpx.Response": {"iter_lines": ("aiter_lines", ITERATES), "read": ("aread", WAITS)},
     "ClientConnection": {"send": ("send", WAITS), "recv": ("recv", WAITS)},
     "ExitStack": {"enter_context": ("enter_async_context", WAITS), "close": ("aclose", WAITS)},
     "threading.Condition": {"wait": ("wait", WAITS)},
@@ -43,8 +44,8 @@ INSTEAD: Final = {
     "__exit__": "__aexit__",
     "__iter__": "__aiter__",
 }
-IN_A_THREAD: Final = {"pack"}
-"""Functions that work long without waiting for the network; they would hold up everything else."""
+IN_A_THREAD: Final = {"pack", "fetch", "send"}
+"""Functions that work long, or wait in their own way; they would hold up everything else."""
 
 IN_TEXTS: Final = {
     "Thread-safe; close it": "For one event loop; close it",

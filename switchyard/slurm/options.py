@@ -15,8 +15,10 @@ VALUE, FLAG, OPTIONAL = "value", "flag", "optional"
 
 SHORT: Final[Mapping[str, str]] = {
     "a": "array", "A": "account", "b": "begin", "B": "extra-node-info", "c": "cpus-per-task", "C": "constraint",
-    "d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "i": "input",
-    "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks",
+    "d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "I": "immediate",
+    "i": "input",
+    "J": "job-name", "k": "no-kill", "K": "kill-command",
+    "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks",
     "o": "output", "O": "overcommit", "p": "partition", "q": "qos", "Q": "quiet", "s": "oversubscribe",
     "S": "core-spec", "t": "time", "v": "verbose", "w": "nodelist", "W": "wait", "x": "exclude",
 }  # fmt: skip
@@ -24,9 +26,11 @@ SHORT: Final[Mapping[str, str]] = {
 _TAKEN: Final = {
     **dict.fromkeys(
         (
-            "account", "array", "begin", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
+            "account", "array", "begin", "chdir", "comment", "constraint", "cpus-per-gpu", "cpus-per-task", "deadline",
+            "dependency",
             "error", "exclude", "export", "gpus", "gpus-per-node", "gpus-per-task", "gres", "job-name", "mem",
-            "mem-per-cpu", "mem-per-gpu", "mincpus", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output",
+            "mem-per-cpu", "mem-per-gpu", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node", "open-mode",
+            "output",
             "partition", "priority", "qos", "reservation", "signal", "time", "wckey", "wrap",
         ),
         VALUE,
@@ -40,13 +44,14 @@ _LIMIT = "a job file has no key for it"
 
 WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "acctg-freq": (VALUE, "use is measured all the time"),
+    "bell": (FLAG, "no bell is rung"),
     "batch": (VALUE, "the script runs on the first node"),
     "bb": (VALUE, "there are no burst buffers; see `inputs` of the job file"),
     "bbf": (VALUE, "there are no burst buffers; see `inputs` of the job file"),
     "cluster-constraint": (VALUE, "a control plane is one cluster"),
     "clusters": (VALUE, "a control plane is one cluster; --url names another"),
-    "constraint": (VALUE, "nodes have no features; name a model (--gres=gpu:MODEL:N), a pool, `avoid` or `site`"),
     "container": (VALUE, "name an image with `image` of the job file"),
+    "container-id": (VALUE, "name an image with `image` of the job file"),
     "contiguous": (FLAG, "see `topology` of the job file"),
     "core-spec": (VALUE, _NODE),
     "cores-per-socket": (VALUE, _NODE),
@@ -65,7 +70,9 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "gres-flags": (VALUE, _NODE),
     "hint": (VALUE, _NODE),
     "ignore-pbs": (FLAG, "no #PBS lines are read"),
+    "immediate": (OPTIONAL, "a job waits until it fits; --test-only tells when that is"),
     "input": (VALUE, "a batch script reads nothing from its standard input"),
+    "kill-command": (OPTIONAL, "what runs in an allocation is asked to stop with it"),
     "kill-on-invalid-dep": (VALUE, "a job whose dependency cannot come true ends as CANCELLED"),
     "licenses": (VALUE, "there are no licenses"),
     "mail-type": (VALUE, "which ends you are told by mail is set on your user page"),
@@ -74,19 +81,22 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "mem-bind": (VALUE, _NODE),
     "network": (VALUE, _LIMIT),
     "nice": (OPTIONAL, "name a priority class with --qos"),
+    "no-bell": (FLAG, "no bell is rung"),
+    "no-shell": (FLAG, "the allocation stays until scancel or its time limit"),
     "no-kill": (OPTIONAL, "an attempt ends when one of its nodes is lost; see `on_node_lost`"),
-    "nodefile": (VALUE, "no key asks for nodes by name; `avoid` leaves nodes out"),
-    "nodelist": (VALUE, "no key asks for nodes by name; `avoid` leaves nodes out"),
+    "nodefile": (VALUE, "name the nodes with --nodelist"),
     "ntasks-per-core": (VALUE, _NODE),
     "ntasks-per-gpu": (VALUE, "say --ntasks-per-node"),
     "ntasks-per-socket": (VALUE, _NODE),
+    "oom-kill-step": (OPTIONAL, "a stage ends when its memory is used up"),
     "overcommit": (FLAG, "srun starts as many tasks as it is told, whatever there are of cores"),
     "oversubscribe": (FLAG, "a share of a device is asked with `milli` of the job file"),
     "power": (VALUE, _LIMIT),
-    "prefer": (VALUE, "nodes have no features"),
+    "prefer": (VALUE, "what is only preferred has no key; --constraint says what must be"),
     "profile": (VALUE, "use is measured all the time"),
     "propagate": (OPTIONAL, "limits of your shell are not sent"),
     "reboot": (FLAG, "nodes are not rebooted for a job"),
+    "resv-ports": (OPTIONAL, "no ports are reserved"),
     "sockets-per-node": (VALUE, _NODE),
     "spread-job": (FLAG, "see `topology` of the job file"),
     "switches": (VALUE, "say `topology: {within: rack}` in a job file"),
@@ -104,6 +114,13 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
 """Options that a job file cannot express: how they are written, and what to do or know instead."""
 
 KNOWN: Final[Mapping[str, str]] = {**_TAKEN, **{name: how for name, (how, _) in WITHOUT.items()}}
+
+
+HETEROGENEOUS: Final = (
+    "components with resources of their own that start together are not known: make them one job whose nodes all have "
+    "the larger request, or stages of a job file, each of which starts when it fits"
+)
+"""Why ``#SBATCH hetjob`` and ``:`` between options are refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ MOST_LINES: Final = 500
 """So many directives are read; the rest is one line of the report."""
 
 LONGEST_VALUE: Final = 4_000
-MOST_AVOIDED: Final = 256
+MOST_NAMED: Final = 256
 CLASSES: Final = ("urgent", "high", "medium", "low")
 KEY: Final = "SLURM_STEP_KEY"
 
@@ -147,7 +147,7 @@ class _Conversion:
                 continue
             words, read = options.words(directive.text[len("#SBATCH") :]), 0
             if words and words[0].lower() in ("hetjob", "packjob"):
-                line.findings.append(Finding(words[0], REFUSED, "write its components as stages of a job file"))
+                line.findings.append(Finding(words[0], REFUSED, options.HETEROGENEOUS))
                 continue
             found, read = options.read(words)
             self._take(line, found)
@@ -276,11 +276,25 @@ class _Conversion:
                 raise UnreadableValue("a job has at most 1024 nodes")
             return (DIFFERS, f"nodes: {least}, the least") if dash and most != least else (TAKEN, f"nodes: {least}")
 
+        def nodelist(text: str) -> tuple[str, str]:
+            names = _names(text)
+            have = counts.get("nodes", len(names))
+            if have != len(names):
+                raise UnreadableValue(
+                    f"name as many nodes as the job has: it has {have}, and {len(names)} are named; `only_on` of the "
+                    "job file takes any of more"
+                )
+            counts["nodes"] = have
+            self.spec["only_on"] = names
+            return TAKEN, f"only_on: {len(names)} nodes" if len(names) > 1 else f"only_on: {names[0]}"
+
         def mincpus(text: str) -> tuple[str, str]:
             self.cpus = max(self.cpus, values.whole(text))
             return TAKEN, f"cpus: at least {text}"
 
         self._each("nodes", nodes)
+        self._each("nodelist", nodelist)
+        self._each("constraint", lambda text: self._set("constraint", _features(text)))
         for option in ("ntasks", "ntasks-per-node", "cpus-per-task"):
             self._each(option, number(option))
         tasks, each, cpus = counts.get("ntasks"), counts.get("ntasks-per-node"), counts.get("cpus-per-task", 1)
@@ -428,14 +442,7 @@ class _Conversion:
             return self._set("array", made)
 
         def exclude(text: str) -> tuple[str, str]:
-            from switchyard.step import expand
-
-            try:
-                names = list(dict.fromkeys(expand(text, MOST_AVOIDED + 1)))
-            except ValueError as error:
-                raise UnreadableValue(str(error)) from None
-            if not names or len(names) > MOST_AVOIDED:
-                raise UnreadableValue(f"name from 1 to {MOST_AVOIDED} nodes, such as node[01-04],node7")
+            names = _names(text)
             return self._set("avoid", names, f"avoid: {len(names)} nodes")
 
         def signal(text: str) -> tuple[str, str]:
@@ -573,6 +580,31 @@ def _clean_name(text: str) -> str:
     """Return a name that a job file accepts, as near to the given one as can be."""
     name = _NAME.sub("-", text)[:100].strip()
     return name if re.match(r"\w", name) else re.sub(r"^\W+", "", name) or "sbatch"
+
+
+def _names(text: str) -> list[str]:
+    """Return the nodes of a host list. Raises UnreadableValue where there are none, or too many."""
+    from switchyard.step import expand
+
+    try:
+        names = list(dict.fromkeys(expand(text, MOST_NAMED + 1)))
+    except ValueError as error:
+        raise UnreadableValue(str(error)) from None
+    if not names or len(names) > MOST_NAMED:
+        raise UnreadableValue(f"name from 1 to {MOST_NAMED} nodes, such as node[01-04],node7")
+    return names
+
+
+def _features(text: str) -> str:
+    """Return an expression of features as ``constraint`` of the job file takes it."""
+    if re.search(r"[*\[\]]", text):
+        raise UnreadableValue(
+            "counts (a*2) and sets ([a|b]) are not known; `topology` keeps nodes alike, and stages may differ in "
+            "what they ask"
+        )
+    if not re.fullmatch(r"[\w.:/+=&|() -]{1,1000}", text, re.ASCII):
+        raise UnreadableValue("write features as a, a&b, a|b or a&(b|c): names or values of labels, or label=value")
+    return text
 
 
 def _shown(value: Any) -> str:

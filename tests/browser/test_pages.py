@@ -21,10 +21,12 @@ pytestmark = pytest.mark.browser
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
     "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",
+    "/arrays/{array}",
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
     "/schedules/1",
+    "/topology", "/topology?by=pool", "/search", "/search?q=g0",
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
     "/webhooks?project=vision", "/webhooks/vision/chat",
     "/templates", "/templates/torchrun", "/service-accounts", "/service-accounts/ci@vision",
@@ -38,9 +40,10 @@ _CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
 
 
 def _named(path: str, site: Site) -> str:
-    """The path with the number of a running job and the uuid of a device that it holds."""
+    """The path with the number of a running job, the uuid of a device that it holds, and the number of the array."""
     ((device,),) = site.run("SELECT min(uuid) FROM fleet_device WHERE kind = 'gpu' AND claimed_milli > 0")
-    return path.format(job=site.number("qwen3-32b-sft"), device=device)
+    ((array,),) = site.run("SELECT number FROM jobs_array")
+    return path.format(job=site.number("qwen3-32b-sft"), device=device, array=array)
 
 
 def _drawn(page: Any) -> None:
@@ -599,7 +602,52 @@ def test_keys_lead_from_page_to_page(open_page: Open) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("/")
     page.keyboard.type("g t")
-    expect(page.locator(".y-search input")).to_have_value("g t")
+    expect(page.get_by_role("combobox", name="What to find")).to_have_value("g t")
+
+
+def test_the_palette_finds_and_leads_by_keys_alone(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/nodes/g03")
+    _drawn(page)
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="What to find")
+    expect(field).to_be_focused()
+    # The page's own actions come first, then all pages.
+    expect(page.get_by_role("option", selected=True)).to_have_text("Drain…")
+    page.keyboard.type("qwen3")
+    job = page.get_by_role("option", name="qwen3-32b-sft")
+    expect(job).to_have_attribute("aria-selected", "true")
+    expect(field).to_have_attribute("aria-activedescendant", str(job.get_attribute("id")))
+    page.keyboard.press("ArrowDown")
+    expect(job).to_have_attribute("aria-selected", "false")
+    page.keyboard.press("ArrowUp")
+    assert [each for each in Axe().run(page).response["violations"] if each["impact"] in {"serious", "critical"}] == []
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{site.number('qwen3-32b-sft')}")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("drain g04")
+    expect(page.get_by_role("option", selected=True)).to_have_text("Drain g04…")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/nodes/g04#ask-drain")
+    expect(page.locator("#ask-drain")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.locator("#yard-palette")).to_be_hidden()
+    assert witness.complaints() == []
+
+
+def test_without_scripts_the_search_is_a_page(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/")
+    context = page.context.browser.new_context(java_script_enabled=False)
+    context.add_cookies(page.context.cookies())
+    plain = context.new_page()
+    plain.goto(site.url + "/")
+    plain.get_by_role("link", name="Search or do…").click()
+    plain.get_by_label("What to find").fill("g03")
+    plain.get_by_role("button", name="Search").click()
+    plain.get_by_role("link", name="g03").first.click()
+    assert plain.url == f"{site.url}/nodes/g03"
+    context.close()
 
 
 def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> None:

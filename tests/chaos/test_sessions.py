@@ -6,19 +6,25 @@ import fcntl
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
 import pytest
 
 from switchyard.client import JobRecord
+from switchyard.forward import Forward
 from switchyard.problem import ApiProblem
-from tests.chaos.stack import eventually, standing
+from tests.chaos.stack import WEB, eventually, standing
 from tests.chaos.test_job import Yard, on, processes_of
 
 pytestmark = pytest.mark.chaos
@@ -165,3 +171,88 @@ def test_sessions_are_few_and_end_when_nothing_moves(yard: Yard, job: JobRecord)
         assert list(entry) == []
     assert entry.code == 0
     assert not processes_of("sleep 502")
+
+
+def test_a_port_of_the_stage_is_reached_from_here_and_no_other(yard: Yard) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    script = f"head -c 3000000 /dev/zero > big; echo hello > a; exec python3 -m http.server {port} --bind 127.0.0.1"
+    job = yard.client.jobs.submit({"name": "serves", "run": script})
+    assert eventually(lambda: job.refresh().state == "RUNNING")
+    command = [sys.executable, "-m", "switchyard", "port-forward", str(job.number)]
+
+    def forwards() -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([*command, f":{port}", "--reason", "to look"], env=environment_of(yard), **pipes)  # type: ignore[call-overload,no-any-return]
+
+    started = forwards()
+    while not (line := started.stdout.readline()):  # the stage may not listen yet
+        assert "does not listen" in started.communicate()[1]
+        started = forwards()
+    url = f"http://{line.split()[0]}"
+    assert f"port {port} of main on " in line
+    with ThreadPoolExecutor(8) as many:
+        small = [many.submit(lambda: urlopen(f"{url}/a", timeout=30).read()) for _ in range(30)]
+        large = urlopen(f"{url}/big", timeout=60).read()
+        assert {each.result() for each in small} == {b"hello\n"}
+    assert large == bytes(3_000_000)
+    gateway = urlsplit(yard.up.agents_url).port
+    other = subprocess.run(
+        [*command, f":{gateway}"], env=environment_of(yard), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert other.returncode == 5
+    assert f"does not listen on port {gateway} of its node; it listens on {port} (" in other.stderr
+    (entered, _refused) = events(yard, job, "entered")
+    assert f"forwards port {port} of main" in entered["text"]
+    assert eventually(lambda: len(events(yard, job, "left")) == 1)
+    yard.client.jobs.cancel(job)
+    assert started.wait(60) == 5
+    assert "the stage ended" in started.communicate()[1]
+    job.wait(timeout_s=60)
+
+
+def test_a_port_that_nobody_uses_is_closed_and_one_in_use_is_not(yard: Yard) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    echo = f"import socket\nhere = socket.create_server(('127.0.0.1', {port}))\n"
+    echo += "while True:\n    link, _ = here.accept()\n    while piece := link.recv(9): link.sendall(piece)"
+    job = yard.client.jobs.submit({"name": "echoes", "command": ["python3", "-c", echo]})
+    assert eventually(lambda: job.refresh().state == "RUNNING")
+
+    def opened() -> Forward | None:
+        try:
+            return yard.client.jobs.forward(job, port).__enter__()
+        except ApiProblem:
+            return None
+
+    there: list[Forward] = []
+    assert eventually(lambda: bool(there.append(found) or there if (found := opened()) else False))
+    with socket.create_connection(("127.0.0.1", there[0].local_port)) as link:
+        for _ in range(12):  # longer than the eight seconds in which something has to move
+            link.sendall(b"x")
+            assert link.recv(1) == b"x"
+            time.sleep(1)
+    with pytest.raises(ApiProblem, match="nothing was typed or shown"):
+        there[0].wait()
+    there[0].close()
+    yard.client.jobs.cancel(job)
+    job.wait(timeout_s=60)
+
+
+def test_a_wait_follows_the_stream_through_a_restart_of_the_server(yard: Yard) -> None:
+    job = yard.client.jobs.submit({"name": "waited for", "run": "while [ ! -e go ]; do sleep 0.2; done; exit 4"})
+    assert eventually(lambda: job.refresh().state == "RUNNING")
+    command = [sys.executable, "-m", "switchyard", "wait", str(job.number), "--watch", "--timeout", "5m"]
+    waiting = subprocess.Popen(command, env=environment_of(yard), stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == f"job {job.number} RUNNING\n"
+    server = yard.up.named(WEB)
+    server.kill()
+    server.wait(30)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(3)
+    assert eventually(yard.up.is_ready)
+    with yard.client.jobs.enter(job, ["touch", "go"]) as inside_of_it:
+        assert list(inside_of_it) == []
+    assert waiting.wait(60) == 4
+    assert "FAILED" in waiting.communicate()[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,67 @@ def test_a_wait_that_runs_out_says_how_the_job_stands(server, client, said, as_j
     with pytest.raises(WaitTimeout, match="RUNNING") as raised:
         client.jobs.wait("#12", timeout_s=0.05)
     assert isinstance(raised.value, TimeoutError)
+
+
+def events(said: Any, *told: tuple[str, str, Any], **headers: str) -> Any:
+    """A stream of these events: name, cursor and data."""
+    text = "".join(f"id: {cursor}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for name, cursor, data in told)
+    return said(200, text.encode(), {"Content-Type": "text/event-stream", **headers})
+
+
+def test_a_wait_follows_the_stream_and_goes_on_where_it_broke(server, client, said, as_job):
+    first = events(said, ("upsert", "5.1", as_job(state="RUNNING")), ("beat", "6.1", {}))
+    # It promises more and hangs up.
+    broken = events(said, ("upsert", "7.1", as_job(state="STOPPING")), Connection="close", **{"Content-Length": "9999"})
+    last = events(said, ("upsert", "8.1", as_job(state="COMPLETED")))
+    server.on("GET", "/jobs/12", said(200, as_job()), said(200, as_job(state="STOPPING")))
+    server.on("GET", "/jobs/watch", first, broken, last)
+    told: list[str] = []
+    assert client.jobs.wait(12, 600, told=lambda found: told.append(found.state)).state == "COMPLETED"
+    assert told == ["PENDING", "RUNNING", "STOPPING"]
+    streams = server.to("GET", "/jobs/watch")
+    assert [asked.headers.get("last-event-id") for asked in streams] == [None, "6.1", "7.1"]
+    assert {asked.query["number"] for asked in streams} == {"12"}
+
+
+def test_a_wait_asks_where_there_is_no_stream(server, client, said, as_problem, as_job):
+    running = said(200, as_job(state="RUNNING"))
+    for refusal in (as_problem(400, "invalid", "unknown filter number"), as_problem(404, "not_found", "nothing")):
+        server.on("GET", "/jobs/watch", refusal)
+        server.on("GET", "/jobs/12", running, running, said(200, as_job(state="FAILED")))
+        assert client.jobs.wait(12).state == "FAILED"
+    assert len(server.to("GET", "/jobs/watch")) == 2
+
+
+def test_a_wait_begins_anew_where_its_cursor_is_too_old_and_asks_where_it_hears_nothing(
+    server, client, said, as_problem, as_job
+):
+    running = said(200, as_job(state="RUNNING"))
+    heard, gone = events(said, ("beat", "6.1", {})), as_problem(410, "cursor_gone", "too old")
+    server.on("GET", "/jobs/watch", heard, gone, events(said, Connection="close", **{"Content-Length": "9"}))
+    server.on("GET", "/jobs/12", *[running] * 8, said(200, as_job(state="COMPLETED")))
+    assert client.jobs.wait(12).state == "COMPLETED"
+    assert [asked.headers.get("last-event-id") for asked in server.to("GET", "/jobs/watch")] == [
+        None,
+        "6.1",
+        None,
+        None,
+    ]
+
+
+def test_jobs_are_watched_through_a_break(server, client, said, as_problem, as_job):
+    first = events(said, ("upsert", "5.1", as_job(state="RUNNING")), ("beat", "6.1", {}))
+    last = events(said, ("leave", "7.1", {"number": 12}), ("upsert", "7.1", as_job(13)))
+    refused = as_problem(401, "not_authenticated", "revoked")
+    server.on("GET", "/jobs/watch", first, as_problem(503, "busy", "x"), said(0), last, refused)
+    found = iter(client.jobs.watch(state="RUNNING", user="me"))
+    seen = [(name, one["number"]) for name, one in (next(found), next(found), next(found))]
+    assert seen == [("upsert", 12), ("leave", 12), ("upsert", 13)]
+    with pytest.raises(ApiProblem, match="revoked"):
+        next(found)
+    asked = server.to("GET", "/jobs/watch")
+    assert asked[0].query == {"state": "RUNNING", "user": "me"}
+    assert [each.headers.get("last-event-id") for each in asked] == [None, *["6.1"] * 3, "7.1"]
 
 
 def test_a_record_can_be_refreshed_held_and_cancelled(server, client, said, as_job):

@@ -221,9 +221,12 @@ def test_the_name_of_a_command_is_its_script():
 def test_flags_say_where_it_must_not_run(yard, server, as_job, said) -> None:
     server.on("POST", "/jobs", said(201, as_job(12)))
     code, *_ = yard(
-        "submit", "--avoid", "gpu-03", "--avoid", "rack=r2", "--site", "berlin", "--no-workdir", "--", "true"
-    )
+        "submit", "--avoid", "gpu-03", "--avoid", "rack=r2", "--site", "berlin", "--only-on", "gpu-04", "--only-on",
+        "rack=r3", "--constraint", "ib&(a100|h100)", "--no-workdir", "--", "true"
+    )  # fmt: skip
     assert code == 0
     (sent,) = server.to("POST", "/jobs")
     assert sent.json["avoid"] == ["gpu-03", {"rack": "r2"}]
     assert sent.json["site"] == "berlin"
+    assert sent.json["only_on"] == ["gpu-04", {"rack": "r3"}]
+    assert sent.json["constraint"] == "ib&(a100|h100)"

@@ -67,6 +67,10 @@ def keys(*directives: str) -> dict:
         (["-b 08:30"], {"begin": "2026-11-26T08:30:00Z"}),
         (["--begin=2027-01-31T18:00:00"], {"begin": "2027-01-31T18:00:00Z"}),
         (["-x node[01-03],gpu7"], {"avoid": ["node01", "node02", "node03", "gpu7"]}),
+        (["-w node1"], {"only_on": ["node1"]}),
+        (["-w node[1-2]"], {"only_on": ["node1", "node2"], "nodes": 2, "secrets": ["SLURM_STEP_KEY"]}),
+        (["-C ib"], {"constraint": "ib"}),
+        (["--constraint='ib&(a100|h100)'"], {"constraint": "ib&(a100|h100)"}),
         (["--requeue"], {"retry": {"max": 3, "on": ["node_fail", "node_reboot"]}}),
         (["--comment='two words'"], {"labels": {"comment": "two words"}}),
         (["--array=0-9%2"], {"array": {"indexes": "0-9", "max_parallel": 2}}),
@@ -91,7 +95,11 @@ def test_a_directive_becomes_a_key(directives, made):
 @pytest.mark.parametrize(
     ("directive", "verdict"),
     [
-        ("--mail-type=END", IGNORED), ("--nodelist=n1", IGNORED), ("--exclusive", IGNORED), ("--mem=0", IGNORED),
+        ("--mail-type=END", IGNORED), ("--nodelist=n1", TAKEN), ("--nodelist=n[1-2] -N 3", REFUSED),
+        ("-w n[1-2] -N 1", REFUSED),
+        ("-w n[1-999999999]", REFUSED), ("-w n[0-999999]", REFUSED), ("-C a*2", REFUSED), ("-C [a|b]", REFUSED),
+        ("-C a;b", REFUSED), ("--prefer=a", IGNORED), ("-F hosts", IGNORED), ("packjob", REFUSED),
+        ("--exclusive", IGNORED), ("--mem=0", IGNORED),
         ("--nothing-like-it", IGNORED), ("-t UNLIMITED", IGNORED), ("hostname", IGNORED), ("", IGNORED),
         ("-N 2-4", DIFFERS), ("-p a,b", DIFFERS), ("--qos=normal", DIFFERS), ("-G 3 -N 2", DIFFERS),
         ("-o out-%j.txt", DIFFERS), ("-o /shared/%x-%j.out", TAKEN), ("--export=NONE", TAKEN),

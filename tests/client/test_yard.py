@@ -148,6 +148,21 @@ def test_an_array_is_one_line_among_the_jobs_unless_its_elements_are_asked_for(y
     assert [asked.query.get("array") for asked in server.to("GET", "/jobs")] == ["none", None]
 
 
+def test_an_array_shows_the_rungs_at_which_its_worse_elements_are_stopped(yard, server, said, as_problem):
+    rungs = [
+        {"rung": 1, "step": 100, "reached": 5, "stopped": 3, "best": 0.25},
+        {"rung": 2, "step": 300, "reached": 0, "stopped": 0, "best": None},
+    ]
+    halving = {"metric": "loss", "goal": "minimize", "min_steps": 100, "reduction_factor": 3, "rungs": rungs}
+    whole = {"project": "vision", "user": "ada", "pool": "train", "submitted_at": None, "stopped_early": 3}
+    server.on("GET", "/jobs/7", as_problem(404, "not_found", "there is no job 7 that you may see"))
+    server.on("GET", "/arrays/7", said(200, {**ARRAY, **whole, "halving": halving}))
+    text = yard("show", "7")[1]
+    assert "the best 1/3 go on, minimize loss; 3 stopped so far" in text
+    assert "step 100: 5 reached it, 3 stopped, best 0.25" in text
+    assert "step 300: 0 reached it, 0 stopped\n" in text
+
+
 def test_a_number_may_be_that_of_an_array(yard, server, said, as_problem):
     server.on("POST", "/jobs/7/cancel", as_problem(404, "not_found", "there is no job 7 that you may see"))
     server.on("POST", "/arrays/7/cancel", said(200, ARRAY))
@@ -978,3 +993,13 @@ def test_a_token_is_made_for_a_pipe_listed_and_revoked_by_its_name(yard, server,
     for name in ("0199", "three"):
         code, _, err = yard("token", "revoke", name)
         assert (code, "-o wide" in err) == (3, True)
+
+
+def test_search_prints_what_the_server_found(yard, server, said):
+    found = {"kind": "node", "name": "g07", "detail": "train", "state": "READY", "path": "/nodes/g07"}
+    server.on("GET", "/search", said(200, {"results": [found]}))
+    code, out, _ = yard("search", "g07", "gpu3", "--limit", "2")
+    assert code == 0
+    assert server.asked[-1].query == {"q": "g07 gpu3", "limit": "2"}
+    assert out.splitlines()[1].split() == ["node", "g07", "READY", "train"]
+    assert yard("search", "g07", "-o", "name")[1] == "/nodes/g07\n"

@@ -38,7 +38,7 @@ READS = [
     "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas", "budgets",
     "limits",
     "priority-classes", "overview", "operations", "overview/gangs", "overview/history", "overview/loads",
-    "queue", "timeline", "events", "decisions", "simulations", "version", "whoami",
+    "queue", "search", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "reservations", "calendar", "fuse", "health", "audit",
     "retention/preview", "projects/default/secrets",
     "projects/default/retention",

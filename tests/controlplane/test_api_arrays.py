@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.protocol import Phase, Progress
+from agents.protocol import Exit, Phase, Progress
 from controlplane.jobs.models import Array, Job
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_api_jobs import problem
@@ -18,6 +18,9 @@ SWEEP = {
     "run": "train",
     "array": {"parameters": {"lr": [0.1, 0.01], "seed": [1, 2]}, "max_parallel": 2},
 }
+
+HALVING = {"metric": "loss", "goal": "minimize", "min_steps": 10, "reduction_factor": 2, "rungs": 3}
+POINTS = {"parameters": {"lr": [0.1, 0.2, 0.3, 0.4]}}
 
 
 def made(person: Person, spec: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +73,35 @@ def test_an_array_is_answered_and_its_elements_are_jobs(town: Town) -> None:
     assert town.owner.read("/arrays?state=FAILED")["results"] == []
 
 
+def test_a_sweep_tells_its_rungs_and_whom_it_stopped(town: Town) -> None:
+    agent = town.machine()
+    spec = {"name": "sweep", "run": "x", "array": {**POINTS, "halving": HALVING}}
+    checked = json.loads(town.owner.post("/jobs?dry_run=validate", spec).content)
+    assert checked["array"]["halving"] == {**HALVING, "steps": [10, 20, 40]}
+    number = made(town.owner, spec)["number"]
+    town.cycle()
+    agent.start()
+    for index, loss in enumerate((0.5, 0.75)):
+        one = Job.objects.get(array=number, array_index=index)
+        agent.set(stage(one), Phase.RUNNING, progress=Progress(step=12, values={"loss": loss}))
+    town.cycle()
+    found = town.mate.read(f"/arrays/{number}")
+    assert found["halving"]["rungs"][:2] == [
+        {"rung": 1, "step": 10, "reached": 2, "stopped": 0, "best": 0.5},
+        {"rung": 2, "step": 20, "reached": 0, "stopped": 0, "best": None},
+    ]
+    agent.set(stage(one), Phase.ENDED, exit=Exit(code=0, stopped=True))
+    found = town.mate.read(f"/arrays/{number}")
+    assert (found["stopped_early"], found["halving"]["rungs"][0]["stopped"]) == (1, 1)
+    first, second, third, _last = town.mate.read(f"/arrays/{number}/elements")["results"]
+    assert (first["rung"]["verdict"], third["rung"]) == ("goes_on", None)
+    assert (second["state"], second["cause"]) == ("CANCELLED", "EARLY_STOPPED")
+    assert second["rung"] == {
+        "rung": 1, "step": 12, "value": 0.75, "verdict": "stopped", "among": 2, "cutoff": 0.5,
+    }  # fmt: skip
+    problem(town.stranger.get(f"/arrays/{number}"), 404, "not_found")
+
+
 def test_who_may_not_see_an_array_finds_nothing_and_who_only_sees_it_ends_nothing(town: Town) -> None:
     town.machine()
     number = made(town.owner, SWEEP)["number"]
@@ -116,6 +148,22 @@ def test_a_number_that_a_reader_may_not_see_is_hidden_in_reasons(town: Town) -> 
         ({"parameters": {"a": [1, 2]}, "sample": 3}, "/array/sample", "out_of_range"),
         ({"parameters": {"a": [1, 2]}, "seed": 3}, "/array/seed", "missing"),
         ({"parameters": {"a": {"uniform": [0, 1]}}, "sample": 10_001}, "/array/sample", "out_of_range"),
+        ({"indexes": "0-9", "halving": HALVING}, "/array/halving", "exclusive"),
+        ({**POINTS, "halving": 3}, "/array/halving", "not_a_mapping"),
+        ({**POINTS, "halving": {"metric": "loss"}}, "/array/halving/min_steps", "missing"),
+        ({**POINTS, "halving": {"min_steps": 1}}, "/array/halving/metric", "missing"),
+        ({**POINTS, "halving": {**HALVING, "metric": "a\nb"}}, "/array/halving/metric", "invalid"),
+        ({**POINTS, "halving": {**HALVING, "metric": "x" * 65}}, "/array/halving/metric", "too_long"),
+        ({**POINTS, "halving": {**HALVING, "goal": "min"}}, "/array/halving/goal", "unknown_value"),
+        ({**POINTS, "halving": {**HALVING, "eta": 3}}, "/array/halving/eta", "unknown_key"),
+        ({**POINTS, "halving": {**HALVING, "rungs": 11}}, "/array/halving/rungs", "out_of_range"),
+        ({**POINTS, "halving": {**HALVING, "min_steps": 2**53}}, "/array/halving/rungs", "out_of_range"),
+        ({**POINTS, "halving": {**HALVING, "reduction_factor": 5}}, "/array/halving/reduction_factor", "out_of_range"),
+        (
+            {"parameters": {f"p{n}": list(range(10)) for n in range(9)}, "halving": HALVING},
+            "/array/parameters",
+            "too_many",
+        ),
     ],
 )
 def test_what_is_too_much_or_unclear_is_refused_where_it_stands(

@@ -33,6 +33,7 @@ from controlplane.queries import (
     pools,
     projects,
     quotas,
+    search,
     timeline,
     topology,
 )
@@ -55,6 +56,7 @@ SHAPES: dict[str, Any] = {
     "/overview/history": capacity_history.CapacityHistory,
     "/overview/loads": loads.Loads,
     "/overview/gangs": dict[str, list[gangs.Gang]],
+    "/search?q=n1": search.Search,
     "/timeline": timeline.Timeline,
     "/events": Page[events.JobEvent],
     "/decisions": Page[decisions.Decision],

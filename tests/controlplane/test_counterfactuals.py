@@ -126,6 +126,7 @@ GPU = {"kind": "gpu", "count": 1}
         ("begin", {"begin": "2100-01-01T00:00:00Z"}, {"begin": None}),
         ("release", {"hold": True}, {"hold": False}),
         ("avoid", {"devices": GPU, "avoid": ["n1"]}, {"avoid": None}),
+        ("only", {"devices": GPU, "only_on": ["n2"]}, {"only_on": None}),
         ("pool", {"devices": {"kind": "gpu", "count": 2}, "time_limit": "10m"}, {"pool": "second"}),
         ("kind", {"devices": {"kind": "gpu", "model": "H100", "memory": "70GiB", "count": 1}},
          {"devices": {"kind": "npu", "model": None, "memory": None}}),
@@ -144,7 +145,7 @@ def test_the_patch_of_a_counterfactual_really_lets_it_start(
     if kind == "nodes":
         other.node.pools.set([town.pool])
         town.running(other, devices={**GPU, "count": 2}, name="fills")
-    if kind in {"avoid", "kind"}:
+    if kind in {"avoid", "only", "kind"}:
         other.node.pools.set([town.pool])
         town.running(other, devices={**GPU, "count": 2}, name="fills")
     if kind == "kind":

@@ -26,7 +26,7 @@ def test_it_fills_an_empty_database_with_a_week_that_breaks_no_invariant() -> No
     states = set(Job.objects.values_list("state", flat=True))
     assert {"PENDING", "HELD", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"} <= states
     causes = set(Attempt.objects.values_list("cause", flat=True))
-    assert {"", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "EXIT_CODE"} <= causes
+    assert {"", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "EXIT_CODE", "EARLY_STOPPED"} <= causes
     days = LedgerEntry.objects.values("day").distinct().count()
     assert days > 25
     assert not Node.objects.filter(simulated=False).exists()

@@ -1,4 +1,6 @@
-"""``avoid`` and ``site`` of the job file: read with pointers, obeyed, told, and refused where nothing would be left."""
+"""``avoid``, ``only_on``, ``constraint`` and ``site`` of the job file: read with pointers, obeyed, told,
+and refused where nothing would be left.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,51 @@ def test_what_a_file_may_say() -> None:
     assert own == [["gpu-02"], ["gpu-01"]]
 
 
+A100 = ["*=a100", "a100=*"]
+IB = ["*=ib", "ib=*"]
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("a100", [A100]),
+        (" ib & a100 ", [A100, IB]),
+        ("ib|a100", [sorted([*A100, *IB])]),
+        ("rack=r2", [["rack=r2"]]),
+        ("a100&(rack=r1|rack=r2)", [A100, ["rack=r1", "rack=r2"]]),
+        ("(a100&rack=r1)|rack=r2", [[*A100, "rack=r2"], ["rack=r1", "rack=r2"]]),
+        ("((a100))", [A100]),
+        ("a100&a100", [A100]),
+        ("|".join(f"rack=r{i}" for i in range(64)), [sorted(f"rack=r{i}" for i in range(64))]),
+    ],
+)
+def test_a_constraint_is_groups_that_are_joined_by_and(text: str, groups: list[list[str]]) -> None:
+    assert accepted({"run": "x", "constraint": text}, **NODES).stages[0].request["constraint"] == sorted(groups)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "words with &"), (7, "words with &"), ("x" * 1001, "words with &"), ("a b", "words with &"),
+        ("a,b", "words with &"), ("a=b=c", "words with &"), ("a;b", "words with &"), ("-a", "words with &"),
+        ("a*2", "counts of nodes"), ("[a|b]", "counts of nodes"), ("a&b|c", "needs brackets"), ("a&", "lacks a word"),
+        ("|a", "lacks a word"), ("()", "lacks a word"), ("(a", "lacks a closing"), ("a)", "closing bracket too many"),
+        ("(" * 400 + "a" + ")" * 400, "inside each other"), ("|".join(["a"] * 65), "at most 64 words"),
+        ("|".join(["(a&b)"] * 30), "too long"),
+    ],
+)  # fmt: skip
+def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
+    assert refused({"run": "x", "constraint": text}, **NODES)["/constraint"] == "invalid"
+    assert said in sentence({"run": "x", "constraint": text}, "/constraint", **NODES)
+
+
 @pytest.mark.parametrize(
     ("asked", "pointer", "code"),
     [
+        ({"only_on": "gpu-01"}, "/only_on", "not_a_list"),
+        ({"only_on": ["gpu-03"]}, "/only_on/0", "unknown_value"),
+        ({"only_on": [f"n{i}" for i in range(257)]}, "/only_on", "not_a_list"),
+        ({"only_on": [{"rack": "a", "row": "b"}]}, "/only_on/0", "invalid"),
         ({"avoid": "gpu-01"}, "/avoid", "not_a_list"),
         ({"avoid": ["gpu-03"]}, "/avoid/0", "unknown_value"),
         ({"avoid": [7]}, "/avoid/0", "invalid"),
@@ -65,7 +109,22 @@ def where(job: Job) -> set[str]:
     return set(job.stages.get().attempts.values_list("parts__node__name", flat=True))
 
 
-@pytest.mark.parametrize("asked", [{"avoid": ["n1"]}, {"avoid": [{"rack": "r-east"}]}, {"site": "west"}])
+RESTRICTED: list[dict[str, Any]] = [
+    {"only_on": ["n2"]},
+    {"only_on": [{"rack": "r-west"}]},
+    {"constraint": "west"},
+    {"constraint": "rack&(site=west|north)"},
+    {"only_on": ["n1", "n2"], "constraint": "rack=r-west"},
+]
+CODES = {
+    "avoid": "NodesAvoided",
+    "site": "DataResidency",
+    "only_on": "NodesRestricted",
+    "constraint": "NodesRestricted",
+}
+
+
+@pytest.mark.parametrize("asked", [{"avoid": ["n1"]}, {"avoid": [{"rack": "r-east"}]}, {"site": "west"}, *RESTRICTED])
 def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: dict[str, Any]) -> None:
     two_sites(town)
     ask = {"devices": {"kind": "gpu", "count": 2}, "time_limit": "1h", **asked}
@@ -73,12 +132,13 @@ def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: d
     town.cycle()
     assert (where(first), where(second)) == ({"n2"}, set())
     (told,) = town.owner.read(f"/jobs/{second.number}/why")["stages"]
-    assert told["reasons"][0]["code"] == ("DataResidency" if "site" in asked else "NodesAvoided")
+    assert told["reasons"][0]["code"] == CODES[next(iter(asked))]
     assert told["expected_start"] is not None
     tried = json.loads(town.owner.post("/jobs?dry_run=placement", {"run": "x", **ask}).content)
     assert tried["verdict"] == "queued"
     assert tried["stages"][0]["reasons"][0]["code"] == told["reasons"][0]["code"]
     running = LiveStore().load(clock()).running
+    assert [bool(one.only) for one in running] == [asked in RESTRICTED]
     assert [(one.avoid, one.site) for one in running] == [
         (tuple("rack=r-east" if isinstance(each, dict) else each for each in asked.get("avoid", [])),
          asked.get("site", ""))
@@ -90,6 +150,9 @@ def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: d
     [
         ({"avoid": ["n1", {"site": "west"}]}, "NodesAvoided", "/stages/0/avoid"),
         ({"site": "north"}, "DataResidency", "/stages/0/site"),
+        ({"only_on": [{"rack": "r-north"}]}, "NodesRestricted", "/stages/0/only_on"),
+        ({"constraint": "rack=r-north"}, "NodesRestricted", "/stages/0/constraint"),
+        ({"only_on": ["n1"], "constraint": "west"}, "NodesRestricted", "/stages/0/only_on"),
     ],
 )
 def test_what_could_never_start_is_refused_and_told_by_a_dry_run(
@@ -108,3 +171,17 @@ def test_a_name_that_no_node_has_is_refused_and_a_label_that_none_has_is_not(tow
     body = problem(town.owner.post("/jobs", {"run": "x", "avoid": ["n3"]}), 422, "invalid_spec")
     assert body["errors"][0]["pointer"] == "/avoid/0"
     assert town.owner.post("/jobs", {"run": "x", "avoid": [{"rack": "of-tomorrow"}]}).status_code == 201
+
+
+def test_who_waits_may_change_where_it_runs(town: Town) -> None:
+    two_sites(town)
+    job = town.job(devices={"kind": "gpu", "count": 2}, only_on=["n1"], time_limit="1h", hold=True)
+    body = json.loads(town.owner.patch(f"/jobs/{job.number}", {"only_on": None, "constraint": "west"}).content)
+    assert body["number"] == job.number
+    assert town.owner.patch(f"/jobs/{job.number}", {"constraint": "west|"}).status_code == 422
+    request = job.stages.get().request
+    assert "only_on" not in request
+    assert request["constraint"] == [["*=west", "west=*"]]
+    assert town.owner.patch(f"/jobs/{job.number}", {"hold": False}).status_code == 200
+    town.cycle()
+    assert where(job) == {"n2"}

@@ -140,6 +140,13 @@ ARRAY = some(
     max_parallel=NUMBERS,
     sample=NUMBERS,
     seed=NUMBERS,
+    halving=some(
+        metric=st.sampled_from(["loss", "", "x" * 65, 3, None]),
+        goal=st.sampled_from(["minimize", "maximize", "min", None]),
+        min_steps=NUMBERS,
+        reduction_factor=st.sampled_from([2, 3, 10, 1, 11, 2.5, None]),
+        rungs=NUMBERS,
+    ),
 )
 DEPENDS = st.lists(
     some(

@@ -84,6 +84,22 @@ async def test_what_changes_is_told_and_a_break_loses_nothing(people: dict[str, 
         assert [(await stream.next())[0::2]] == [("leave", {"number": 12})]
 
 
+async def test_one_job_is_followed_by_its_number_to_its_end_as_it_is_read(people: dict[str, User]) -> None:  # noqa: F811
+    job = await rows(_job, people["owner"])
+    async with watching(people["owner"], f"?number={job.number}&state=active,ended") as stream:
+        assert (await stream.next())[2]["state"] == "PENDING"
+        await rows(_end, job)
+        name, _cursor, data = await stream.next()
+    assert (name, data["state"]) == ("upsert", "CANCELLED")
+    _token, secret = await rows(service.make_token, people["owner"], "read", scopes=["read"])
+    headers = {"authorization": f"Bearer {secret}"}
+    answer = await AsyncClient().get(f"/api/v1/jobs/{job.number}", headers=headers)
+    assert data == answer.json()
+    listed = await AsyncClient().get(f"/api/v1/jobs?number=7,{job.number}", headers=headers)
+    assert [one["number"] for one in listed.json()["results"]] == [job.number]
+    await sync_to_async(connections.close_all, thread_sensitive=True)()
+
+
 async def test_others_are_told_nothing_of_it(people: dict[str, User]) -> None:  # noqa: F811
     async with watching(people["stranger"]) as other, watching(people["owner"]) as own:
         job = await rows(_job, people["owner"])
@@ -120,6 +136,8 @@ async def test_one_person_has_so_many_streams(people: dict[str, User], settings:
         ("?since=x", 400),
         ("?colour=red", 400),
         ("?state=ASLEEP", 400),
+        ("?number=one", 400),
+        ("?number=" + ",".join(["1"] * 501), 400),
     ],
 )
 async def test_a_cursor_that_is_too_old_and_filters_that_are_none_are_refused(

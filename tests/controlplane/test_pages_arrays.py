@@ -8,10 +8,10 @@ import re
 from django.http import HttpResponse
 from django.test import Client
 
-from agents.protocol import Phase, Progress
+from agents.protocol import Exit, Phase, Progress
 from controlplane.jobs.models import Job
 from tests.controlplane.people import Town
-from tests.controlplane.test_api_arrays import SWEEP, made
+from tests.controlplane.test_api_arrays import HALVING, POINTS, SWEEP, made
 from tests.record.yard import stage
 
 
@@ -41,6 +41,31 @@ def test_an_array_tells_its_elements_and_draws_their_points(town: Town) -> None:
     one = reading(town, "owner", f"/arrays/{number}?state=RUNNING").content.decode()
     assert one.count('id="element-') == 2
     assert reading(town, "stranger", f"/arrays/{number}").status_code == 404
+
+
+def test_a_sweep_shows_its_rungs_and_marks_what_was_stopped_early(town: Town) -> None:
+    agent = town.machine()
+    number = made(town.owner, {"name": "sweep", "run": "x", "array": {**POINTS, "halving": HALVING}})["number"]
+    town.cycle()
+    agent.start()
+    assert (
+        "No element has reported loss at step 10 or later"
+        in reading(town, "owner", f"/arrays/{number}").content.decode()
+    )
+    for index, loss in enumerate((0.5, 0.75)):
+        one = Job.objects.get(array=number, array_index=index)
+        agent.set(stage(one), Phase.RUNNING, progress=Progress(step=12, values={"accuracy": 0.1, "loss": loss}))
+    town.cycle()
+    agent.set(stage(one), Phase.ENDED, exit=Exit(code=0, stopped=True))
+    for language, words in (
+        ("en", ("Rungs", "those with the smallest loss go on, 1 in 2", "1 stopped early", "0.75, 0.5 was needed")),
+        ("zh-hans", ("比较级", "1 个提前停止", "0.75，需要达到 0.5")),
+    ):
+        text = reading(town, "owner", f"/arrays/{number}", language).content.decode()
+        assert [word for word in words if word not in text] == []
+    drawn = json.loads(re.findall(r'id="chart-points"[^>]*>(.*?)</script>', text)[0])
+    assert [(axis["name"]) for axis in drawn["axes"]] == ["lr", "loss"]  # the rule's metric, not the first by name
+    assert [line["stopped"] for line in drawn["lines"]] == [False, True]
 
 
 def test_the_address_of_a_number_leads_to_what_it_is(town: Town) -> None:

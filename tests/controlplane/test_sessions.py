@@ -120,7 +120,7 @@ def scene(transactional_db: None, servers: Any, monkeypatch: pytest.MonkeyPatch)
 async def entered(scene: Scene, own: Socket, **ask: Any) -> Session:
     """The session that this caller asks for, once its row is there."""
     await own.say(**ask)
-    newest = Session.objects.filter(ended_at=None).order_by("-opened_at")
+    newest = Session.objects.filter(ended_at=None, of=ask.get("of")).order_by("-opened_at")
     for _ in range(WAIT_S * 20):
         if (found := await rows(newest.first)) is not None:
             return found
@@ -135,6 +135,67 @@ async def ended(scene: Scene) -> str:
             return left[-1]
         await asyncio.sleep(0.05)
     raise AssertionError("no end is written")
+
+
+async def test_a_port_is_held_by_one_session_and_its_connections_are_others_of_which_nothing_is_written(
+    scene: Scene, settings: Any
+) -> None:
+    settings.CONNECTIONS_PER_USER = 1
+    secret = await rows(secret_of, "owner")
+    async with caller(scene.job, secret) as whole:
+        session = await entered(scene, whole, port=8888, command=["sh"], reason="the notebook")
+        async with agent_socket(session, scene.node) as held:
+            await held.communicator.receive_output(WAIT_S)
+            asked = msgspec.convert(await held.hear(), OpenSession)
+            assert (asked.port, asked.argv, asked.stdin) == (8888, ["false"], False)
+            assert (await whole.hear())["opened"]["session"] == str(session.id)
+            assert not await rows(sessions.is_used, session.id)
+            for ask, name in (
+                ({"of": str(session.id)}, "mate"),
+                ({"of": str(session.part_id)}, "owner"),
+                ({"of": "x"}, "owner"),
+            ):
+                async with caller(scene.job, await rows(secret_of, name)) as other:
+                    await other.say(**ask)
+                    assert (await other.hear())["refused"]["status"] in (403, 409)
+            async with caller(scene.job, secret) as one:
+                joined = await entered(scene, one, of=str(session.id), port=22)
+                assert (joined.of_id, joined.port, joined.part_id) == (session.id, 8888, session.part_id)
+                assert await rows(sessions.is_used, session.id)
+                async with caller(scene.job, secret) as many:
+                    await many.say(of=str(session.id))
+                    assert (await many.hear())["refused"]["code"] == "too_many"
+                async with agent_socket(joined, scene.node) as there:
+                    await there.communicator.receive_output(WAIT_S)
+                    assert msgspec.convert(await there.hear(), OpenSession).stdin
+                    await one.hear()
+                    await one.send(b"\0GET /")
+                    assert await there.hear() == b"\0GET /"
+                    await there.send(b"\1ok")
+                    assert await one.hear() == b"\1ok"
+                    await there.say(end={"code": 0})
+                    assert (await one.hear())["end"] == {"code": 0}
+            await held.say(end={"cut": "part"})
+            assert (await whole.hear())["end"]["cut"] == "part"
+    assert "(port 8888)" in await ended(scene)
+    kinds = [(kind, text) for kind, _, text in await rows(scene.events)]
+    assert [kind for kind, _ in kinds] == ["entered", "left"]
+    assert "owner forwards port 8888 of main" in kinds[0][1]
+    assert await rows(Session.objects.filter(of__isnull=False).count) == 0
+    entries = await rows(lambda: [entry.after for entry in AuditEntry.objects.filter(action__startswith="session.")])
+    assert [entry["command"] for entry in entries] == ["port 8888"] * 2
+
+
+async def test_connections_end_with_the_session_that_holds_the_port(scene: Scene) -> None:
+    secret = await rows(secret_of, "owner")
+    async with caller(scene.job, secret) as whole, caller(scene.job, secret) as one:
+        session = await entered(scene, whole, port=8888)
+        async with agent_socket(session, scene.node):
+            await whole.hear()
+            joined = await entered(scene, one, of=str(session.id))
+            await rows(Session.objects.filter(id=session.id).update, ended_at=timezone.now())
+            assert (await one.hear())["end"]["cut"] == "GuestLost"
+    assert not await rows(Session.objects.filter(id=joined.id).exists)
 
 
 async def test_bytes_go_both_ways_and_the_end_is_an_event(scene: Scene) -> None:

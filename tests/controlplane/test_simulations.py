@@ -125,6 +125,33 @@ def test_the_own_history_is_a_trace(town: Town) -> None:
     assert town.stranger.post("/simulations", {**SMALL, "trace": {"history": {"days": 1}}}).status_code == 422
 
 
+def test_what_runs_and_waits_is_a_trace_on_the_nodes_of_a_pool(town: Town) -> None:
+    agent = town.machine()
+    town.running(agent, devices={"kind": "gpu", "count": 1})
+    town.job(time_limit="2h")
+    pool = agent.node.pools.get().name
+    queue = {"trace": {"queue": {"pool": pool}}, "world": {"pool": pool}}
+    status, body = posted(town, **queue)
+    assert (status, body["source"]) == (201, "queue")
+    worker.run(body["id"])
+    found = town.owner.read(f"/simulations/{body['id']}")
+    assert found["result"]["stages"] == 2
+    assert found["result"]["nodes"] == 1
+    assert found["scenario"]["world"]["nodes"].startswith("1x")
+    assert {row["figures"]["completed"] for row in found["result"]["summary"]} == {2}
+    stranger = town.stranger.post("/simulations", {**SMALL, **queue})
+    assert "no stage that you may see" in json.loads(stranger.content)["detail"]
+    for more, pointer in (
+        ({"trace": {"queue": {"pool": "none"}}}, "/trace/queue/pool"),
+        ({"trace": {"queue": [1]}}, "/trace/queue"),
+        ({"trace": {"history": {"days": 1, "pool": 7}}}, "/trace/history/pool"),
+        ({"world": {"pool": "none"}}, "/world/pool"),
+        ({"world": {"pool": pool, "nodes": "2x8"}}, "/world/pool"),
+    ):
+        status, body = posted(town, **more)
+        assert (status, body["errors"][0]["pointer"]) == (422, pointer)
+
+
 def test_a_real_process_is_seen_and_stops_when_it_is_told(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

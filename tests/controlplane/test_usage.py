@@ -99,6 +99,15 @@ TRIES = st.lists(
 BEGIN = NOW - timedelta(days=3)
 
 
+def load(device: Device, begin: datetime, end: datetime) -> float:
+    """The mean milli-units that claims hold of a device between two times."""
+    spans = [
+        one.milli * max(0.0, (min(end, one.closed_at or end) - max(begin, one.opened_at)).total_seconds())
+        for one in Claim.objects.filter(device=device)
+    ]
+    return sum(spans) / (end - begin).total_seconds()
+
+
 def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
     """What the entries must be, claim by claim and day by day, without SQL."""
     found: dict[tuple[date, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -123,9 +132,12 @@ def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
             for minute, samples in bins.items():
                 part_s = (min(last, minute + MINUTE) - max(first, minute)).total_seconds()
                 ms = int(claim.milli * part_s)
-                if claim.device.kind == "gpu" and claim.milli == claim.device.capacity_milli:
+                if claim.device.kind == "gpu":
+                    use = sum(s.utilisation or 0 for s in samples) / len(samples)
+                    if claim.milli < claim.device.capacity_milli:
+                        use *= 1000 / load(claim.device, max(first, minute), min(last, minute + MINUTE))
                     row["known_ms"] += ms
-                    row["busy_ms"] += int(ms * sum(s.utilisation or 0 for s in samples) / len(samples))
+                    row["busy_ms"] += int(ms * min(1.0, round(use, 12)))
                 row["powered_ms"] += ms
                 watts = sum(s.power_w or 0 for s in samples) / len(samples)
                 row["millijoules"] += int(1000 * ms * watts / claim.device.capacity_milli)
@@ -490,3 +502,25 @@ def test_pages_show_a_reader_their_own_usage_and_the_receipt_of_their_job(town: 
     client.force_login(town.viewer.user)
     shown = client.get(f"/jobs/{job.number}/usage", headers={"accept-language": "zh-CN"}).content.decode()
     assert "结束后给出建议" in shown
+
+
+def test_claims_of_a_shared_device_divide_its_busy_time_by_what_they_hold(town: Town) -> None:
+    town.machine()
+    card = Device.objects.filter(kind="gpu").first()
+    assert card is not None
+    begin = NOW - timedelta(hours=2)
+    until = begin + timedelta(minutes=10)
+    # Alone for five minutes at a quarter, then beside another at a half.
+    (small,) = past(town, [(card, 250)], begin, until)
+    (large,) = past(town, [(card, 500)], begin + timedelta(minutes=5), until)
+    DeviceSample.objects.bulk_create(
+        DeviceSample(pk=(card.pk, at), device=card, at=at, utilisation=0.3)
+        for at in (begin + timedelta(seconds=10 * n) for n in range(60))
+    )
+    ledger.refresh(NOW)
+    found = {row.claim_id: row for row in ClaimMeter.objects.all()}
+    # No more than it holds while it is alone (300 of 250), then 300 x 250 / 750 and 300 x 500 / 750.
+    assert found[small.pk].busy_ms == 300 * 250 + 300 * 100
+    assert found[large.pk].busy_ms == 300 * 200
+    assert (found[small.pk].known_ms, found[large.pk].known_ms) == (600 * 250, 300 * 500)
+    assert found[small.pk].samples == 0, "it was not measured itself, so advice says nothing of it"

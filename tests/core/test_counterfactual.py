@@ -151,6 +151,7 @@ CASES = (
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
     Case("DataResidency", away, "site"),
     Case("NodesAvoided", lambda: world(stage(1, avoid=("a",))), "avoid"),
+    Case("NodesRestricted", lambda: world(stage(1, only=(("b",),))), "only"),
     Case("MountMissing", lambda: world(stage(1, mounts=("/data",))), "mounts"),
     Case("ExceedsQuotaMax", lambda: world(stage(1, gpus=4), quotas=(Quota("lab", "gpu", 1000, 1000),)), "quota"),
     Case("QuotaExhausted", lambda: world(stage(1), quotas=(Quota("lab", "gpu", 1000),), **GOING), "quota"),
@@ -287,6 +288,8 @@ def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
             fields = {"mounts": ()}
         case "avoid":
             fields = {"avoid": ()}
+        case "only":
+            fields = {"only": ()}
         case "domain":
             fields = {"within_required": False}
         case "nodes":

@@ -27,6 +27,12 @@ MAY_NOT: list[tuple[dict[str, Any], set[str]]] = [
     ({"avoid": ("rack=r9", "gone")}, set()),
     ({"site": "east"}, {"c", "d"}),
     ({"site": "east", "avoid": ("a",)}, {"a", "c", "d"}),
+    ({"only": (("a", "rack=r2"),)}, {"d"}),
+    ({"only": (("*=r1", "r1=*"),)}, {"b", "c", "d"}),
+    ({"only": (("*=rack", "rack=*"),)}, {"d"}),
+    ({"only": (("rack=r1", "rack=r2"), ("site=east",))}, {"c", "d"}),
+    ({"only": (("rack=r2",),), "avoid": ("c",)}, {"a", "c", "d"}),
+    ({"only": (("rack=r2",),), "site": "west"}, {"a", "b", "d"}),
 ]
 
 
@@ -54,10 +60,8 @@ def test_what_is_refused_at_submit_is_what_could_never_start(
     never = never_fits(gang, Snapshot(nodes))
     assert (never is None) == (len(left) >= size) == bool(starts(think(Snapshot(nodes, (gang,)), "dynamic")))
     if never is not None and len(there) >= size:
-        expected = {"NodesAvoided", "DataResidency"} if len(asked[0]) > 1 else {
-            "NodesAvoided" if "avoid" in asked[0] else "DataResidency"
-        }  # fmt: skip
-        assert never.code in expected
+        codes = {"avoid": "NodesAvoided", "only": "NodesRestricted", "site": "DataResidency"}
+        assert never.code in {codes[key] for key in asked[0]}
         assert primary(think(Snapshot(nodes, (gang,))), "s001") == never.code
 
 
@@ -74,6 +78,20 @@ def test_the_reason_names_what_it_avoids_with_numbers() -> None:
     assert sentence(only(plan, "NodesAvoided")) == said
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((("a", "rack=r1"),), "a|rack=r1"),
+        ((("*=r1", "r1=*"),), "r1"),
+        ((("*=r1", "r1=*"), ("a", "b")), "r1 & (a|b)"),
+        ((tuple(f"n{i}" for i in range(100)), ("rack=r1",)), "(n0|n1|n2|n3|n4|n5|n6|n7|...) & rack=r1"),
+    ],
+)
+def test_the_reason_tells_what_it_is_restricted_to(asked: tuple[tuple[str, ...], ...], said: str) -> None:
+    plan = think(Snapshot((A, B), (stage(1, nodes=2, only=asked),)))
+    assert sentence(only(plan, "NodesRestricted")).startswith(f"runs only on nodes with {said}; of those ")
+
+
 def busy(*names: str) -> tuple[Running, ...]:
     return tuple(running(i, {name: ["gpu0"]}, p50=9000) for i, name in enumerate(names, 1))
 
@@ -82,6 +100,8 @@ def test_it_is_told_where_only_what_it_avoids_is_free() -> None:
     plan = think(Snapshot((A, B), (stage(1, avoid=("a",)),), busy("b")), STEADY)
     assert [one.code for one in waits(plan)["s001"].reasons] == ["NodesAvoided", "CapacityInsufficient"]
     assert only(plan, "NodesAvoided").params["nodes"] == 0
+    plan = think(Snapshot((A, B), (stage(1, only=(("b",),)),), busy("b")), STEADY)
+    assert only(plan, "NodesRestricted").params == {"only": "b", "nodes": 0, "needed": 1, "pool": "default"}
     plan = think(Snapshot((A, C), (stage(1, site="east"),), busy("a")), STEADY)
     assert primary(plan, "s001") == "DataResidency"
 
@@ -97,7 +117,9 @@ def warning(found: Node) -> Node:
     return replace(found, devices=tuple(replace(one, warned=one.kind == "gpu") for one in found.devices))
 
 
-@pytest.mark.parametrize(("more", "moves"), [({}, 1), ({"avoid": ("b",)}, 0), ({"site": "east"}, 0)])
+@pytest.mark.parametrize(
+    ("more", "moves"), [({}, 1), ({"avoid": ("b",)}, 0), ({"only": (("a",),)}, 0), ({"site": "east"}, 0)]
+)
 def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, Any], moves: int) -> None:
     here, there = warning(node("a", 1, labels={"site": "east"})), node("b", 1, labels={"site": "west"})
     saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(1),)}
@@ -105,7 +127,10 @@ def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, An
     assert len(think(Snapshot((here, there), (), (going,))).moves) == moves
 
 
-@pytest.mark.parametrize(("more", "grows"), [({}, True), ({"avoid": ("rack=r2",)}, False), ({"site": "east"}, True)])
+@pytest.mark.parametrize(
+    ("more", "grows"),
+    [({}, True), ({"avoid": ("rack=r2",)}, False), ({"only": (("rack=r1",),)}, False), ({"site": "east"}, True)],
+)
 def test_an_elastic_stage_grows_onto_no_node_where_it_may_not_go(more: dict[str, Any], grows: bool) -> None:
     both = {"least_nodes": 1, "most_nodes": 2, "checkpoint_at": NOW - 5, "checkpoints": True, "saves_on_stop": True}
     going = running(1, {"a": ["gpu0"]}, since=HOUR, p50=20 * HOUR, alternatives=(alternative(1),), **both, **more)

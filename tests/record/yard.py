@@ -18,7 +18,7 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet import world
 from controlplane.fleet.identity import Caller
 from controlplane.fleet.models import Node
-from controlplane.jobs import dependencies, record, service
+from controlplane.jobs import dependencies, halving, record, service
 from controlplane.jobs.models import Job, Stage
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass
@@ -159,6 +159,7 @@ class Yard:
     def cycle(self, now: float | None = None) -> Cycle:
         """One cycle as the live loop has it; what it decided follows from the snapshot alone."""
         now = clock() if now is None else now
+        halving.settle()
         dependencies.settle()
         done = run(self.store, self.store.profile, now, self.planner)
         self.check_feed(now)

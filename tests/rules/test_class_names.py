@@ -13,12 +13,14 @@ PACKAGES = ("agents", "controlplane", "deploy", "scheduler", "switchyard")
 # Django and msgspec look for these names.
 REQUIRED = {"Command", "Config", "Meta", "Migration"}
 # Where a noun has a record of its own: packages that may not import each other, or a shape that has to differ. A job is
-# a row, what the API shows of it, and what a client sends.
+# a row, what the API shows of it, what a client reads, and what it sends.
 RECORDS = {
     "row": "controlplane/*/models.py",
     "read model": "controlplane/queries/*.py",
     "type of the engine": "scheduler/core/model/*.py",
     "wire shape": "agents/protocol.py",
+    "answer": "switchyard/answers.py",
+    "what the API says": "controlplane/api/*.py",
     "client": "switchyard/*.py",
 }
 # A policy has the name of what it judges by.

@@ -263,14 +263,14 @@ lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t
 
 // ---- parallel: an axis for each parameter and for what was reported, a line for each point ----
 function parallel(d, el) {
-  const last = d.axes.length - 1, levels = [...new Set(d.lines.map(l => l.level))].sort();
+  const last = d.axes.length - 1, kinds = [false, true].flatMap(stopped => [...new Set(d.lines.filter(l => l.stopped === stopped).map(l => l.level))].sort().map(level => [stopped, level]));
   const say = line => safe([line.name, ...d.axes.map((a, i) => `${a.name} ${line.values[i]}`)].join(" · "));
-  const traces = levels.map(level => {
-    const some = d.lines.filter(l => l.level === level);
+  const traces = kinds.map(([stopped, level]) => {
+    const some = d.lines.filter(l => l.level === level && l.stopped === stopped);
     return {
       type: "scatter", mode: "lines+markers", connectgaps: false, x: some.flatMap(l => [...l.at.keys(), null]), y: some.flatMap(l => [...l.at, null]),
       customdata: some.flatMap(l => [...l.at.map(() => [say(l), l.href]), ["", ""]]), hovertemplate: "%{customdata[0]}<extra></extra>",
-      line: { color: tok(`ramp-${Math.max(2, level)}`, d.lines.length > 200 ? 0.5 : 0.9), width: 1.25 }, marker: { size: 4, color: tok(`ramp-${Math.max(2, level)}`) },
+      line: { color: tok(`ramp-${Math.max(2, level)}`, d.lines.length > 200 || stopped ? 0.5 : 0.9), width: 1.25, dash: stopped ? "dot" : "solid" }, marker: { size: 4, color: tok(`ramp-${Math.max(2, level)}`) },
     };
   });
   const shapes = d.axes.map((_, i) => ({ type: "line", x0: i, x1: i, y0: 0, y1: 1, line: { color: tok("line-strong"), width: 1 }, layer: "below" }));

@@ -123,6 +123,10 @@ document.addEventListener("keydown", event => {
   menu.querySelector("summary").focus();
 });
 
+// An address may name a dialog: the palette leads to "/nodes/g07#ask-drain".
+const named = /^#ask-[\w-]+$/.test(location.hash) && document.querySelector(`[data-dialog="${location.hash.slice(1)}"]`);
+if (named) named.click();
+
 /** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
 const AS = { given: value => value, json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
 function told(form) {
@@ -242,7 +246,6 @@ document.addEventListener("keydown", event => {
   const link = goes && document.querySelector(`[data-go="${CSS.escape(key)}"]`);
   if (link) location.href = link.href;
   else if (key === "?") document.getElementById("yard-keys")?.showModal();
-  else if (key === "/") (event.preventDefault(), document.querySelector(".y-search input")?.focus());
   else if (key === "t") theme();
   else if (key === "r") refresh();
   else if (key === ".") document.querySelector("[data-live-pill]")?.click();

@@ -3,12 +3,12 @@
 import "./otherwise.js";
 import { call, onRefresh, refresh, toast } from "./page.js";
 import { sentence } from "./stopping.js";
-import { num, t } from "./text.js";
+import { clock, num, span, t } from "./text.js";
 
 const BULK = "/api/v1/jobs/bulk", MOST_REFUSALS = 20;
 const bar = document.querySelector("[data-bulk]"), all = bar.querySelector("[data-bulk-all]"), priority = bar.querySelector("select");
 const dialog = document.getElementById("ask-bulk"), form = dialog.querySelector("form"), yes = form.querySelector("[type=submit]");
-const said = form.querySelector("[data-said]"), effect = form.querySelector("[data-effect]"), refused = form.querySelector("[data-refused]");
+const said = form.querySelector("[data-said]"), effect = form.querySelector("[data-effect]"), refused = form.querySelector("[data-refused]"), moves = form.querySelector("[data-moves]");
 const whole = bar.querySelector("[data-bulk-whole]"), typed = form.querySelector("[data-typed]");
 let asked = {};
 
@@ -41,13 +41,15 @@ async function ask(action, title, patch) {
   effect.textContent = t("Trying…");
   said.textContent = "";
   refused.replaceChildren();
+  moves.replaceChildren();
   yes.textContent = title;
   yes.disabled = true;
   dialog.showModal();
   try {
     const told = await call(BULK, { json: { ...asked, dry_run: true } });
     const tried = told.results.length;
-    effect.textContent = (told.more ? t("Of the first {tried} of {all} jobs this would be done to {done}. It goes on in the background.", { tried: num(tried), all: num(Number(total)), done: num(told.done) }) : t("This would be done to {done} of {all} jobs.", { done: told.done, all: tried })) + " " + sentence(told.stops);
+    effect.textContent = (told.more ? t("Of the first {tried} of {all} jobs this would be done to {done}. It goes on in the background.", { tried: num(tried), all: num(Number(total)), done: num(told.done) }) : t("This would be done to {done} of {all} jobs.", { done: told.done, all: tried })) + " " + sentence(told.stops) + queued(told.queue);
+    moves.replaceChildren(...(told.queue?.moves || []).map(row));
     refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").slice(0, MOST_REFUSALS).map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
     yes.disabled = !told.done && !told.more;
   } catch (error) {
@@ -56,12 +58,31 @@ async function ask(action, title, patch) {
   }
 }
 
+/** What moves in the queue, in one sentence. */
+function queued(queue) {
+  if (!queue) return "";
+  if (queue.fault) return t("What it does to the others could not be tried: {why}", { why: queue.fault });
+  const stops = queue.stops ? " " + t("{n} running stages would be stopped to make room: {jobs}.", { n: queue.stops, jobs: queue.stopped.map(n => `#${n}`).join(", ") || "–" }) : "";
+  if (!queue.back && !queue.forward) return t("No other job is expected to start at another time.") + stops;
+  return t("{back} other jobs would start later, {forward} earlier.", { back: queue.back, forward: queue.forward }) + (queue.hidden ? " " + t("You may not see {n} of them.", { n: queue.hidden }) : "") + stops;
+}
+const when = at => (at ? clock(at) : t("not foreseen"));
+function row({ number, name, was_at, then_at, later_s, is_chosen }) {
+  const by = later_s === null ? "" : later_s > 0 ? t("{span} later", { span: span(later_s) }) : t("{span} earlier", { span: span(-later_s) });
+  const cells = [`#${number} ${name}`, `${when(was_at)} → ${when(then_at)}`, by].map(text => Object.assign(document.createElement("td"), { textContent: text }));
+  if (later_s > 0 || !then_at) cells[2].className = "y-warnt";
+  const made = document.createElement("tr");
+  if (is_chosen) cells[0].className = "y-m";
+  made.append(...cells);
+  return made;
+}
+
 bar.addEventListener("click", event => {
   const button = event.target.closest("[data-act]");
   if (button) ask(button.dataset.act, button.textContent.trim());
 });
 priority.addEventListener("change", () => {
-  if (priority.value) ask("change", `${priority.options[0].textContent.replace("…", "")}: ${priority.value}`, { priority: priority.value });
+  if (priority.value) ask("change", `${priority.options[0].textContent.replace("…", "")}: ${priority.selectedOptions[0].textContent}`, { priority: /^\d+$/.test(priority.value) ? Number(priority.value) : priority.value });
   priority.value = "";
 });
 whole.addEventListener("click", () => {

@@ -14,6 +14,7 @@ const numbers = text => text.split(",").map(part => part.trim()).filter(Boolean)
 async function trace(fields) {
   const source = fields.get("source");
   if (source === "history") return { history: { days: Number(fields.get("days")) } };
+  if (source === "queue") return { queue: {} };
   if (source === "generate") {
     return { generate: { jobs: Number(fields.get("jobs")), per_hour: Number(fields.get("per_hour")), median_s: Number(fields.get("median_s")), seed: Number(fields.get("trace_seed")) } };
   }

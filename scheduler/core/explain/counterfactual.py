@@ -18,6 +18,7 @@ from scheduler.core.model.types import Ask, Device, Node, Plan, Quota, Running, 
 from scheduler.core.planning import engine
 from scheduler.core.resources.holdings import Holdings, amount
 from scheduler.core.resources.match import matches
+from scheduler.core.world.request_class import wanted
 
 # At most so many plans are made for one stage, and at most so many answers given.
 TRIES: Final = 32
@@ -50,6 +51,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "kind": ("on {count} {kind} instead of {was}", "user"),
     "domain": ("without one {domain} for all its nodes", "user"),
     "avoid": ("with the nodes that it avoids", "user"),
+    "only": ("on nodes without {only} too", "user"),
     "mounts": ("without its mounts", "user"),
     "pool": ("in pool {pool}", "user"),
     "site": ("with its data allowed to leave {site}", "admin"),
@@ -231,6 +233,7 @@ def _candidates(
         ("limit", _limits(world, stage)),
         ("no-image", _plain(world, stage)),
         ("avoid", _avoided(world, stage)),
+        ("only", _unrestricted(world, stage)),
         ("mounts", _unmounted(world, stage)),
         ("domain", _domain(world, stage)),
         ("model", _models(world, stage)),
@@ -436,6 +439,11 @@ def _plain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
 def _avoided(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
     if stage.avoid:
         yield {}, _with(world, replace(stage, avoid=(), promise=None))
+
+
+def _unrestricted(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
+    if stage.only:
+        yield {"only": wanted(stage.only)}, _with(world, replace(stage, only=(), promise=None))
 
 
 def _unmounted(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:

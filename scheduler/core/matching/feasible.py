@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from scheduler.core.model.clauses import spoken
 from scheduler.core.model.types import Node, Reason, Snapshot, Stage
-from scheduler.core.resources.match import candidate, has_mounts, is_avoided
+from scheduler.core.resources.match import candidate, has_mounts, is_avoided, is_wanted
 from scheduler.core.world.request_class import demand, kept_out
 
 
@@ -35,6 +35,7 @@ def _able(stage: Stage, inside: Iterable[Node]) -> int:
         if (not stage.pinned or node.id in stage.pinned)
         and (not stage.site or node.labels.get("site") == stage.site)
         and not is_avoided(node, stage.avoid)
+        and is_wanted(node, stage.only)
         and has_mounts(node, stage.mounts)
     ]
     return max(

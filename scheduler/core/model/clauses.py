@@ -54,6 +54,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "TurnElsewhere": _("its turn goes on elsewhere"),
     # What follows the end of an attempt.
     "Cancelled": _("cancelled"),
+    "StoppedEarly": _("stopped early: others of its sweep are better"),
     "QueuedAgain": _("{cause}: queued again"),
     "QueuedAsNodeLost": _("{cause}: queued again as on_node_lost says"),
     "Hopeless": _("{cause}: another attempt could not end otherwise"),

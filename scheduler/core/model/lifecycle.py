@@ -66,6 +66,7 @@ class Cause(StrEnum):
     LEASE_EXPIRED = "LEASE_EXPIRED"
     CHECKPOINTED = "CHECKPOINTED"
     DEPENDENCY = "DEPENDENCY"
+    EARLY_STOPPED = "EARLY_STOPPED"
 
 
 class NodeState(StrEnum):

@@ -48,6 +48,11 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry("DataResidency", "its data may not leave {site}", "user or admin"),
     ReasonEntry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
     ReasonEntry(
+        "NodesRestricted",
+        "runs only on nodes with {only}; of those {nodes} would do, and it needs {needed}",
+        "user",
+    ),
+    ReasonEntry(
         "ExceedsQuotaMax", "asks {asked} {kind}; the hard limit of project {project} is {limit}", "lead or admin"
     ),
     ReasonEntry(

@@ -54,7 +54,7 @@ GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED, Cause.NODE_UNFIT}
 NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})
 # No second attempt could end otherwise.
 HOPELESS: Final = frozenset({Cause.DEADLINE, Cause.DEPENDENCY, Cause.HELD_IDLE})
-RETRYABLE: Final = frozenset(Cause) - NO_FAULT - HOPELESS - {Cause.CANCELLED}
+RETRYABLE: Final = frozenset(Cause) - NO_FAULT - HOPELESS - {Cause.CANCELLED, Cause.EARLY_STOPPED}
 # Retried only if the job file names it: it would most often end in the same way.
 NAMED_ONLY: Final = frozenset({Cause.TIMEOUT, Cause.SETUP_FAILED})
 ON_NODE_LOST: Final = ("wait", "requeue", "requeue_fast")
@@ -85,6 +85,8 @@ def decide(
         raise ValueError(f"{cause!r} is not a cause; it must be one of {known}") from None
     if cause is Cause.CANCELLED:
         return RetryVerdict(RetryOutcome.CANCEL, said=(clause("Cancelled"),), counts=False)
+    if cause is Cause.EARLY_STOPPED:
+        return RetryVerdict(RetryOutcome.CANCEL, said=(clause("StoppedEarly"),), counts=False)
     if cause in NO_FAULT:
         wait_s = min(300.0, 5.0 * 2 ** max(0, preemptions - 1)) if cause is Cause.PREEMPTED and preemptions else 0.0
         return RetryVerdict(RetryOutcome.REQUEUE, wait_s, (clause("QueuedAgain", cause=str(cause)),), counts=False)

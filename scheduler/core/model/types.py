@@ -192,7 +192,9 @@ class Promise:
 class Stage:
     """A waiting stage. ``unmet`` names its dependencies that have not completed; ``blocked_by`` the one among them that
     can never complete. ``pinned`` restricts it to those nodes (where its data are), ``avoid`` excludes nodes, by name
-    or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share is kept per project.
+    or by a label (``rack=r2``); of each group of ``only`` its nodes must have one: a name, a label, a label of any
+    value (``ib=*``) or any label of that value (``*=a100``). ``retry_at`` is the end of a backoff. ``usage`` of fair
+    share is kept per project.
 
     ``bundle_gone`` tells that its code is no longer stored, ``image_missing`` why its image cannot be fetched, if
     known; ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project
@@ -236,6 +238,7 @@ class Stage:
     blocked_by: str | None = None
     pinned: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    only: tuple[tuple[str, ...], ...] = ()
     held_by: str = ""
     promise: Promise | None = None
     inputs: tuple[str, ...] = ()
@@ -275,9 +278,9 @@ class Running:
     stop. ``in_circle`` tells that it was stopped for others that were stopped for it.
 
     An elastic stage may continue with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which
-    it is ``pinned`` if any are named. ``avoid``, ``site`` and ``within`` apply as when it waited. While it stops in
-    order to shrink, its first ``keeps`` ranks stay its own. Its estimate is for its present size. ``gave_back_at`` are
-    the times at which it shrank for others.
+    it is ``pinned`` if any are named. ``avoid``, ``only``, ``site`` and ``within`` apply as when it waited. While it
+    stops in order to shrink, its first ``keeps`` ranks stay its own. Its estimate is for its present size.
+    ``gave_back_at`` are the times at which it shrank for others.
     """
 
     id: str
@@ -321,6 +324,7 @@ class Running:
     most_nodes: int = 0
     pinned: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    only: tuple[tuple[str, ...], ...] = ()
     site: str = ""
     mounts: tuple[str, ...] = ()
     within: str = ""

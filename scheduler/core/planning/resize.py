@@ -194,7 +194,7 @@ def _has_room(view: View, one: Running, seen: dict[object, list[FeasibleSet]]) -
     """
     if len(one.placement.nodes) >= one.most_nodes:
         return False
-    where = (one.pool, one.pinned, one.avoid, one.site, one.mounts, one.within, one.within_required)
+    where = (one.pool, one.pinned, one.avoid, one.only, one.site, one.mounts, one.within, one.within_required)
     key = (id(one.alternatives), where, one.least_nodes, one.kind, one.precision)
     feasible_sets = seen.get(key)
     if feasible_sets is None:  # stages that ask alike share their alternatives

@@ -51,6 +51,17 @@ def is_avoided(node: Node, avoid: Collection[str]) -> bool:
     return named or any(f"{label}={value}" in avoid for label, value in node.labels.items())
 
 
+def is_wanted(node: Node, only: Collection[Collection[str]]) -> bool:
+    """Whether the node has one of each group: its name, a label (``rack=r2``), a label of any value (``ib=*``) or any
+    label of that value (``*=a100``)."""
+    if not only:
+        return True
+    has = {node.id, node.name}
+    for label, value in node.labels.items():
+        has |= {f"{label}={value}", f"{label}=*", f"*={value}"}
+    return all(not has.isdisjoint(group) for group in only)
+
+
 def has_mounts(node: Node, mounts: Collection[str]) -> bool:
     """Whether the node has all of these folders for stages: each lies in one that its operator declared."""
     return all(any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in node.mounts) for path in mounts)

@@ -206,6 +206,7 @@ class FeasibleSet:
 
 
 _NONE: Rows = np.zeros(0, dtype=np.int64)
+_SHOWN = 8  # names or labels of a restriction that a reason shows
 
 
 def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
@@ -224,8 +225,8 @@ class RequestClass:
     """What stages with the same request in the same place have in common.
 
     ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
-    may not use every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` updates it
-    when nodes change.
+    may not use every node: it is pinned to some, avoids some or wants some. :func:`work_out` makes it; :func:`change`
+    updates it when nodes change.
     """
 
     pool: str
@@ -246,13 +247,14 @@ class RequestClass:
 
     @property
     def is_narrow(self) -> bool:
-        return bool(self.sample.pinned or self.sample.avoid or self.sample.mounts)
+        return bool(self.sample.pinned or self.sample.avoid or self.sample.only or self.sample.mounts)
 
     @property
     def asked(self) -> Stage | None:
-        """A stage of this request class if it may not go everywhere: it avoids nodes, may not leave a site, or mounts
-        folders."""
-        return self.sample if self.sample.avoid or self.sample.site or self.sample.mounts else None
+        """A stage of this request class if it may not go everywhere: it avoids nodes or names those that it wants, may
+        not leave a site, or mounts folders."""
+        one = self.sample
+        return one if one.avoid or one.only or one.site or one.mounts else None
 
     def may_meet(self, kit: int) -> bool:
         """Whether nodes with such devices could run one of the alternatives, as far as is known."""
@@ -473,30 +475,52 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
     ``able`` nodes match now; ``count`` returns how many would match for a stage with other restrictions.
     """
-    if stage.mounts and count(replace(stage, avoid=(), site="")) < stage.nodes <= count(
-        replace(stage, avoid=(), site="", mounts=())
-    ):
+    free = replace(stage, avoid=(), only=(), site="")
+    if stage.mounts and count(free) < stage.nodes <= count(replace(free, mounts=())):
         numbers = {"folders": ", ".join(stage.mounts), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
         return Reason("MountMissing", numbers)
     if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
         numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
         return Reason("NodesAvoided", numbers)
-    if stage.site and count(replace(stage, avoid=(), site="")) >= stage.nodes:
+    if stage.only and count(replace(stage, avoid=(), only=())) >= stage.nodes:
+        numbers = {"only": wanted(stage.only), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
+        return Reason("NodesRestricted", numbers)
+    if stage.site and count(free) >= stage.nodes:
         return Reason("DataResidency", {"site": stage.site, "pool": stage.pool, "nodes": able, "needed": stage.nodes})
     return None
 
 
+def wanted(only: Iterable[Iterable[str]]) -> str:
+    """Write what nodes must have: ``(n1|n2) & rack=r2``, at most eight of each; a word alone is the name or the value
+    of a label."""
+    groups = [[_worded(one, group) for one in group] for group in only]
+    said = [_at_most_shown(list(dict.fromkeys(group)), "|") for group in groups]
+    return _at_most_shown([f"({one})" if "|" in one and len(said) > 1 else one for one in said], " & ")
+
+
+def _worded(one: str, group: Iterable[str]) -> str:
+    word = one.removeprefix("*=").removesuffix("=*")
+    return word if word != one and {f"*={word}", f"{word}=*"} <= set(group) else one
+
+
+def _at_most_shown(words: Sequence[str], between: str) -> str:
+    return between.join([*words[:_SHOWN], *(["..."] if len(words) > _SHOWN else [])])
+
+
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    """Return the nodes to which a stage is pinned, if it is, without those that it avoids or that lack its mounts."""
+    """Return the nodes to which a stage is pinned, if it is, without those that it avoids or does not want, or that
+    lack its mounts."""
     if stage.pinned:
         pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
         rows = rows[np.isin(rows, pinned)]
-    if not stage.avoid and not stage.mounts:
+    if not stage.avoid and not stage.only and not stage.mounts:
         return rows
     kept = [
         row
         for row in rows.tolist()
-        if not match.is_avoided(fleet.nodes[row], stage.avoid) and match.has_mounts(fleet.nodes[row], stage.mounts)
+        if not match.is_avoided(fleet.nodes[row], stage.avoid)
+        and match.is_wanted(fleet.nodes[row], stage.only)
+        and match.has_mounts(fleet.nodes[row], stage.mounts)
     ]
     return np.array(kept, dtype=np.int64)
 

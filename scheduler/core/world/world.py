@@ -115,8 +115,8 @@ class World:
 
     def _find_request(self, stage: Stage) -> RequestClass:
         near = (id(stage.alternatives), stage.pool, stage.nodes, stage.kind, stage.precision)
-        if stage.pinned or stage.avoid or stage.mounts:
-            near = (*near, stage.pinned, stage.avoid, stage.mounts)  # type: ignore[assignment]
+        if stage.pinned or stage.avoid or stage.only or stage.mounts:
+            near = (*near, stage.pinned, stage.avoid, stage.only, stage.mounts)  # type: ignore[assignment]
         if stage.site or stage.within:
             near = (*near, stage.site, stage.within, stage.within_required)  # type: ignore[assignment]
         if stage.reservation:

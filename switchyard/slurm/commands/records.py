@@ -30,6 +30,7 @@ _REASONS: Final = {
     "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "BeginTime": "BeginTime", "BackoffAfterFailure": "BeginTime", "CapacityInsufficient": "Resources",
     "Fragmented": "Resources", "WaitingForPreemption": "Resources", "PlannedDeviceBusy": "Resources",
+    "NodesRestricted": "Resources", "NodesAvoided": "Resources", "DataResidency": "Resources",
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
     "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
@@ -185,15 +186,56 @@ class SlurmJob:
                 return f"gres/{self.stage.get('device_kind') or 'gpu'}:{params.get('count', 1)}"
         return "N/A"
 
+    def unread(self) -> SlurmJob:
+        """Return the job without what only its file tells, so that a list does not read every file."""
+        self._read = None
+        return self
+
     @cached_property
-    def memory_mib(self) -> int:
-        """Memory on each node, in MiB."""
-        resolved = (self._read() if self._read else {}).get("stages") or []
-        for each in resolved:
+    def _file(self) -> Mapping[str, Any]:
+        return self._read() if self._read else {}
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """What the stage asks for, as it was resolved at submit."""
+        for each in self._file.get("stages") or []:
             if each.get("stage") == self.stage.get("name"):
-                asks = ((each.get("request") or {}).get("alternatives") or [{}])[0].get("asks") or [{}]
-                return int(asks[-1].get("memory_bytes") or 0) >> 20
-        return 0
+                return each.get("request") or {}
+        return {}
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory on each node, in MiB; 0 where the file was not read."""
+        asks = (self.request.get("alternatives") or [{}])[0].get("asks") or [{}]
+        return int(asks[-1].get("memory_bytes") or 0) >> 20
+
+    @property
+    def features(self) -> str:
+        """The labels that its nodes must have, as they were written."""
+        spec = self._file.get("spec") or {}
+        own = [one for one in spec.get("stages") or [] if one.get("name") == self.stage.get("name")]
+        return clean.line((own[0].get("constraint") if own else None) or spec.get("constraint") or "")
+
+    @property
+    def required(self) -> str:
+        """The only nodes that it may run on; empty where any will do."""
+        return self._listed("only_on")
+
+    @property
+    def avoided(self) -> str:
+        return self._listed("avoid")
+
+    def _listed(self, key: str) -> str:
+        from switchyard.step import compress
+
+        return clean.line(compress([str(name) for name in self.request.get(key) or []]))
+
+    @property
+    def tres(self) -> str:
+        """What all its nodes give: ``billing=2,cpu=2,mem=200M,node=1``."""
+        gres = "" if self.gres == "N/A" else f"{self.gres.replace(':', '=')},"
+        memory = f"mem={self.memory_mib * self.node_count}M," if self.memory_mib else ""
+        return f"billing={self.cpus},cpu={self.cpus},{gres}{memory}node={self.node_count}"
 
     # -- when
 
@@ -225,9 +267,13 @@ class SlurmJob:
     def start(self, missing: str) -> str:
         """When it started; while it waits, when it is expected to."""
         if self.state == "PD":
-            expected = self.stage.get("expected_start") or {}
-            return moment(self.stage.get("begin_at") or expected.get("low_at"), missing)
+            return moment(self.stage.get("begin_at") or self.expected_at, missing)
         return moment(self.job.get("started_at"), missing)
+
+    @property
+    def expected_at(self) -> object:
+        """When it is expected to start at the earliest."""
+        return (self.stage.get("expected_start") or {}).get("low_at")
 
     def end(self, missing: str) -> str:
         """When it ended; while it runs, when its time is up."""
@@ -251,9 +297,22 @@ class SlurmJob:
         return 0
 
     @property
+    def return_code(self) -> int:
+        return max(0, int(self.stage.get("exit_code") or 0))
+
+    @property
     def exit_code(self) -> str:
         """``code:signal``."""
-        return f"{max(0, int(self.stage.get('exit_code') or 0))}:{self.signal}"
+        return f"{self.return_code}:{self.signal}"
+
+    @property
+    def steps(self) -> list[SlurmStep]:
+        """Its steps: of a job with one stage that stage as ``batch``; of one with several each that has begun."""
+        stages = list(self.job.get("stages") or [])
+        begun = [(i, one) for i, one in enumerate(stages) if one.get("started_at") or one.get("placed")]
+        if len(stages) == 1:
+            return [SlurmStep(self, one, "batch", "batch") for _, one in begun if self.state != "PD"]
+        return [SlurmStep(self, one, str(i), clean.line(one.get("name") or "")) for i, one in begun]
 
     @property
     def dependency(self) -> str:
@@ -262,6 +321,52 @@ class SlurmJob:
             verdict = {"": "(unfulfilled)", "never": "(failed)"}.get(str(each.get("verdict") or ""), "")
             told.append(f"{each.get('when')}:{each.get('job')}{verdict}" if each.get("job") else str(each.get("when")))
         return clean.line(",".join(told)) or "(null)"
+
+
+class SlurmStep(SlurmJob):
+    """A stage of a job that has begun, as Slurm shows a step."""
+
+    def __init__(self, job: SlurmJob, stage: Mapping[str, Any], suffix: str, name: str) -> None:
+        super().__init__(job.job, lambda: job._file)
+        self.of, self.stage, self.suffix, self.name = job, stage, suffix, name
+
+    @property
+    def id(self) -> str:
+        return f"{self.of.id}.{self.suffix}"
+
+    @property
+    def raw_id(self) -> str:
+        return f"{self.of.number}.{self.suffix}"
+
+    @property
+    def state(self) -> str:
+        """Slurm's short state: a step that a signal ended is cancelled."""
+        found = _CAUSES.get(str(self.stage.get("cause") or ""), "F")
+        if self.stage.get("state") == "FAILED":
+            return "CA" if found == "F" and self.signal else found
+        return _ACTIVE.get(str(self.stage.get("state")), "R")
+
+    @property
+    def tasks(self) -> int:
+        return 1 if self.suffix == "batch" else self.node_count
+
+    @property
+    def started_at(self) -> object:
+        return self.stage.get("started_at") or self.job.get("started_at")
+
+    @property
+    def ended_at(self) -> object:
+        return self.stage.get("ended_at") or self.job.get("ended_at")
+
+    @property
+    def elapsed_s(self) -> float:
+        return (units.since(self.started_at, self.ended_at) or 0.0) if self.started_at else 0.0
+
+    def start(self, missing: str) -> str:
+        return moment(self.started_at, missing)
+
+    def end(self, missing: str) -> str:
+        return moment(self.ended_at, missing)
 
 
 def together(jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
@@ -326,6 +431,25 @@ class SlurmNode:
         for one in self.others:
             counts[clean.line(one.get("kind"))] = counts.get(clean.line(one.get("kind")), 0) + 1
         return ",".join(f"{kind}:{count}" for kind, count in counts.items()) or "(null)"
+
+    @property
+    def features(self) -> list[str]:
+        """Its labels with their values, as ``--constraint`` takes them."""
+        return sorted(clean.line(f"{name}={value}") for name, value in (self.node.get("labels") or {}).items())
+
+    @property
+    def memory_held_mib(self) -> int:
+        return sum(int(one.get("claimed_memory_bytes") or 0) for one in self.cores) >> 20
+
+    @property
+    def state_words(self) -> list[str]:
+        """Its state as the JSON has it: a base state, and what is added to it."""
+        state, held = str(self.node.get("state")), "ALLOCATED" if self.cpus_held >= self.cpus else "MIXED"
+        base = held if self.cpus_held else "IDLE"
+        if state in ("JOINING", "LOST"):
+            base = "UNKNOWN" if state == "JOINING" else "DOWN"
+        drains = ["DRAIN"] if state in ("DRAINING", "DRAINED") else []
+        return [base, *drains, *(["NOT_RESPONDING"] if state in ("LOST", "SUSPECT") else [])]
 
     @property
     def states(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``sacct``: lists jobs with how they ended. There are no steps: a job is one line."""
+"""``sacct``: lists jobs with how they ended, and their steps: the stages that have begun."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from switchyard.cli import units
-from switchyard.slurm.commands.records import LONG, SlurmJob, clock, local_now, moment, sort_key
+from switchyard.slurm.commands.records import LONG, SlurmJob, SlurmStep, clock, local_now, moment, sort_key
 from switchyard.slurm.commands.shell import SlurmFault, SlurmOptions, connect, jobs_of, user_named
 from switchyard.slurm.values import UnreadableValue
 from switchyard.slurm.values import moment as read_moment
@@ -17,10 +17,12 @@ USUAL: Final = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"
 BRIEF: Final = "JobID,State,ExitCode"
 
 FIELDS: Final[Mapping[str, tuple[int, Callable[[SlurmJob], str]]]] = {
+    "AllocTRES": (10, lambda job: "" if job.state == "PD" else job.tres),
     "Account": (10, lambda job: job.text("project")),
     "AllocCPUS": (10, lambda job: "0" if job.state == "PD" else str(job.cpus)),
     "AllocNodes": (10, lambda job: "0" if job.state == "PD" else str(job.node_count)),
     "Cluster": (10, lambda job: "switchyard"),
+    "Constraints": (20, lambda job: job.features),
     "Comment": (14, lambda job: str((job.job.get("labels") or {}).get("comment") or "")),
     "CPUTime": (10, lambda job: clock(job.elapsed_s * job.cpus, is_padded=True)),
     "CPUTimeRAW": (10, lambda job: str(int(job.elapsed_s) * job.cpus)),
@@ -32,18 +34,21 @@ FIELDS: Final[Mapping[str, tuple[int, Callable[[SlurmJob], str]]]] = {
     "ExitCode": (8, lambda job: job.exit_code),
     "Group": (9, lambda job: ""),
     "JobID": (-12, lambda job: job.id),
-    "JobIDRaw": (-12, lambda job: str(job.number)),
-    "JobName": (10, lambda job: job.text("name")),
+    "JobIDRaw": (-12, lambda job: job.raw_id if isinstance(job, SlurmStep) else str(job.number)),
+    "JobName": (10, lambda job: job.name if isinstance(job, SlurmStep) else job.text("name")),
     "NCPUS": (10, lambda job: str(job.cpus)),
     "NNodes": (8, lambda job: str(job.node_count)),
     "NodeList": (15, lambda job: job.node_list or "None assigned"),
+    "NTasks": (8, lambda job: str(job.tasks) if isinstance(job, SlurmStep) else ""),
     "Partition": (10, lambda job: job.text("pool")),
+    "Planned": (10, lambda job: clock(job.waited_s, is_padded=True)),
     "Priority": (10, lambda job: job.priority),
     "QOS": (10, lambda job: job.qos),
     "Reason": (22, lambda job: job.reason),
     "ReqCPUS": (8, lambda job: str(job.cpus)),
     "ReqMem": (10, lambda job: f"{job.memory_mib}M"),
     "ReqNodes": (8, lambda job: str(job.node_count)),
+    "ReqTRES": (10, lambda job: job.tres),
     "Reserved": (10, lambda job: clock(job.waited_s, is_padded=True)),
     "Start": (19, lambda job: "Unknown" if job.state == "PD" else job.start("Unknown")),
     "State": (10, lambda job: LONG[job.state]),
@@ -55,12 +60,20 @@ FIELDS: Final[Mapping[str, tuple[int, Callable[[SlurmJob], str]]]] = {
 }
 """Fields with their widths: negative where they stand on the left."""
 
+OF_JOBS: Final = frozenset(
+    (
+        "Comment", "Constraints", "Eligible", "Partition", "Planned", "Priority", "QOS", "Reason", "ReqMem", "ReqTRES",
+        "Reserved", "Timelimit", "TimelimitRaw", "User", "WCKey",
+    )
+)  # fmt: skip
+"""Fields that a step does not have."""
+
 EMPTY: Final = (
-    "AllocTRES", "AssocID", "AveCPU", "AveDiskRead", "AveDiskWrite", "AveRSS", "AveVMSize", "ConsumedEnergy",
+    "AdminComment", "AssocID", "AveCPU", "AveDiskRead", "AveDiskWrite", "AveRSS", "AveVMSize", "ConsumedEnergy",
     "ConsumedEnergyRaw", "Container", "GID", "Layout", "MaxDiskRead", "MaxDiskWrite", "MaxPages", "MaxRSS",
-    "MaxRSSNode",
-    "MaxRSSTask", "MaxVMSize", "MinCPU", "NTasks", "ReqTRES", "Reservation", "SubmitLine", "Suspended", "SystemCPU",
-    "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU", "WorkDir",
+    "MaxRSSNode", "MaxRSSTask", "MaxVMSize", "MinCPU", "PlannedCPU", "Reservation", "Restarts", "SubmitLine",
+    "Suspended", "SystemCPU", "SystemComment", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax", "UID", "UserCPU",
+    "WorkDir",
 )  # fmt: skip
 """Fields of steps, and of what is not kept: they are there, and empty."""
 
@@ -70,7 +83,8 @@ def run(words: Sequence[str]) -> int:
         "sacct",
         words,
         {
-            "X": None, "allocations": None, "P": "parsable2", "parsable2": "parsable2", "p": "parsable",
+            "X": "allocations", "allocations": "allocations", "json": "json",
+            "P": "parsable2", "parsable2": "parsable2", "p": "parsable",
             "parsable": "parsable", "n": "noheader", "noheader": "noheader", "a": "allusers", "allusers": "allusers",
             "b": "brief", "brief": "brief", "L": None, "allclusters": None, "D": None, "duplicates": None, "T": None,
             "truncate": None, "l": "long", "long": "long", "e": "helpformat", "helpformat": "helpformat",
@@ -84,13 +98,15 @@ def run(words: Sequence[str]) -> int:
         },
     )  # fmt: skip
     if "helpformat" in given:
-        print("\n".join(sorted({*FIELDS, *EMPTY})))
+        names = [name.ljust(19) for name in sorted({*FIELDS, *EMPTY}, key=str.lower)]
+        print("\n".join(" ".join(names[at : at + 4]) for at in range(0, len(names), 4)))
         return 0
     fields = _fields(given.get("format") or (BRIEF if "brief" in given else USUAL))
     begin, end = _span(given)
     states = _states(given.get("state"))
     users = [] if "allusers" in given else [user_named(name) for name in given.listed("user")]
-    numbers = [number.partition(".")[0] for number in given.listed("jobs")]
+    named = given.listed("jobs")
+    numbers = list(dict.fromkeys(number.partition(".")[0] for number in named))
     with connect() as client:
         # Of jobs that are named, those of others are told too, where one may see them.
         mine = users or ([] if "allusers" in given or numbers else ["me"])
@@ -103,9 +119,16 @@ def run(words: Sequence[str]) -> int:
             and _is_meant(job, given)
         ]
         chosen.sort(key=lambda job: sort_key(job.id))
-        print(
-            "\n".join(_lines(given, fields, chosen)), end="\n" if chosen or "noheader" not in given else "", flush=True
-        )
+        if "json" in given:
+            from switchyard.slurm.commands import as_json
+
+            listed = chosen if numbers else [job.unread() for job in chosen]
+            print(as_json.document("jobs", map(as_json.accounted, listed), ["sacct", "--json"]), flush=True)
+            return 0
+        rows = chosen if "allocations" in given else [row for job in chosen for row in (job, *job.steps)]
+        if any("." in number for number in named):
+            rows = [row for row in rows if {row.id, row.id.partition(".")[0]} & set(named)]
+        print("\n".join(_lines(given, fields, rows)), end="\n" if rows or "noheader" not in given else "", flush=True)
     return 0
 
 
@@ -135,13 +158,19 @@ def _lines(given: SlurmOptions, fields: Sequence[Field], jobs: Sequence[SlurmJob
     if "parsable" in given or "parsable2" in given:
         between, last = given.get("delimiter") or "|", "" if "parsable2" in given else given.get("delimiter") or "|"
         rows = [[title for title, _, _ in fields]] if headers else []
-        rows += [[value(job).replace(between, " ") for _, _, value in fields] for job in jobs]
+        rows += [[_value(job, title, value).replace(between, " ") for title, _, value in fields] for job in jobs]
         return [between.join(row) + last for row in rows]
     lines = []
     if headers:
         lines.append("".join(_fitted(title, width, is_title=True) for title, width, _ in fields))
         lines.append("".join("-" * abs(width) + " " for _, width, _ in fields))
-    return lines + ["".join(_fitted(value(job), width) for _, width, value in fields) for job in jobs]
+    return lines + [
+        "".join(_fitted(_value(job, title, value), width) for title, width, value in fields) for job in jobs
+    ]
+
+
+def _value(job: SlurmJob, title: str, value: Callable[[SlurmJob], str]) -> str:
+    return "" if title in OF_JOBS and isinstance(job, SlurmStep) else value(job)
 
 
 def _fitted(text: str, width: int, *, is_title: bool = False) -> str:
@@ -179,12 +208,16 @@ def _span(given: SlurmOptions) -> tuple[datetime, datetime | None]:
                 return now - (read_moment(f"now+{match[1]}{match[2]}", now) - now)
             return read_moment(text, now)
         except (UnreadableValue, OverflowError):
-            raise SlurmFault(f"sacct: error: Invalid time specification (pos=0): {text}") from None
+            raise SlurmFault(f"Invalid time specification (pos=0): {text}") from None
 
     begin = (
         read(given.get("starttime")) if "starttime" in given else now.replace(hour=0, minute=0, second=0, microsecond=0)
     )
-    return begin, read(given.get("endtime")) if "endtime" in given else None
+    end = read(given.get("endtime")) if "endtime" in given else None
+    if begin > (end or now):
+        first, last = (f"{one:%Y-%m-%dT%H:%M:%S}" for one in (begin, end or now))
+        raise SlurmFault(f"sacct: error: Start time ({first}) requested is after end time ({last}).")
+    return begin, end
 
 
 def _is_between(job: SlurmJob, begin: datetime, end: datetime | None) -> bool:

@@ -27,20 +27,28 @@ def run(words: Sequence[str]) -> int:
             name = word.written.partition("=")[0]
             raise SlurmFault(f"salloc: unrecognized option '{name}'\nTry \"salloc --help\" for more information")
     command = list(words[read:])
+    if command[:1] == [":"]:
+        raise SlurmFault(f"salloc: error: {options.HETEROGENEOUS}")
     made = batch.converted(HOLDS, "interactive", list(words[:read]))
     for _, one in made.having(REFUSED):
         raise SlurmFault(f"salloc: error: {one.option}: {one.said}")
     with connect() as client:
         job = client.jobs.submit(made.spec)
+        stays = any(word.option == "no-shell" for word in found)
         try:
             _await(client, job)
             print(f"salloc: Granted job allocation {job.number}", file=sys.stderr, flush=True)
-            return _inside(job, command)
+            return 0 if stays else _inside(job, command)
         except KeyboardInterrupt:
             raise SlurmFault(f"salloc: Job allocation {job.number} has been revoked.") from None
         finally:
-            print(f"salloc: Relinquishing job allocation {job.number}", file=sys.stderr, flush=True)
-            client.jobs.cancel(job, "the shell of salloc has ended")
+            if not (stays and job.state == "RUNNING"):
+                _relinquish(client, job)
+
+
+def _relinquish(client: Client, job: JobRecord) -> None:
+    print(f"salloc: Relinquishing job allocation {job.number}", file=sys.stderr, flush=True)
+    client.jobs.cancel(job, "the shell of salloc has ended")
 
 
 def _await(client: Client, job: JobRecord) -> None:

@@ -25,6 +25,8 @@ FROM_ENVIRONMENT = {
 NO_SCRIPT = """sbatch: error: This does not look like a batch script.  The first
 sbatch: error: line must start with #! followed by the path to an interpreter.
 sbatch: error: For instance: #!/bin/sh"""
+PLACES = ("/avoid", "/only_on", "/constraint", "/devices")
+"""Keys whose refusal is that no node will do."""
 NUMERIC = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mincpus", "cpus-per-gpu")
 
 
@@ -34,6 +36,8 @@ def run(words: Sequence[str]) -> int:
         if not word.option:
             name = word.written.partition("=")[0]
             raise SlurmFault(f"sbatch: unrecognized option '{name}'\nTry \"sbatch --help\" for more information", 255)
+    if words[read : read + 1] == [":"]:
+        raise SlurmFault(f"sbatch: error: {options.HETEROGENEOUS}")
     given = {word.option: word for word in found}
     path, *arguments = list(words[read:]) or ["-"]
     text, name = _script(given.get("wrap"), path, bool(words[read:]))
@@ -149,6 +153,13 @@ def _refused(problem: ApiProblem, spec: dict[str, Any]) -> SlurmFault:
         first, said = "", "Invalid qos specification"
     elif codes & {"unknown_job"}:
         first, said = "", "Job dependency problem"
+    elif faults := [one for one in problem.errors if any(key in str(one.get("pointer")) for key in PLACES)]:
+        pointer = str(faults[0].get("pointer"))
+        first = f"sbatch: error: {faults[0].get('detail') or ''}\n"
+        named = faults[0].get("code") == "unknown_value"
+        is_unlabelled = pointer.endswith("/constraint")
+        said = "Invalid node name specified" if named else "Requested node configuration is not available"
+        said = "Invalid feature specification" if is_unlabelled else said
     else:
         first, said = "", why(problem)
     return SlurmFault(f"{first}sbatch: error: Batch job submission failed: {said}")

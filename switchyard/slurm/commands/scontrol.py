@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean
 from switchyard.problem import ApiProblem
 from switchyard.slurm import values
 from switchyard.slurm.commands.records import LONG, SlurmJob, SlurmNode, clock, moment
 from switchyard.slurm.commands.shell import NO_JOB, SlurmFault, SlurmOptions, connect, jobs_of, why
+
+if TYPE_CHECKING:
+    from switchyard.client import Client
 
 ACTS = ("show", "hold", "uhold", "release", "suspend", "resume", "update", "ping", "requeue")
 
@@ -23,7 +27,8 @@ def run(words: Sequence[str]) -> int:
         words,
         {
             "o": "oneliner", "oneliner": "oneliner", "d": None, "details": None, "a": None, "all": None, "Q": None,
-            "quiet": None, "v": None, "verbose": None, "hide": None, "F": None, "future": None, "local": None,
+            "quiet": None, "json": "json", "v": None, "verbose": None, "hide": None, "F": None, "future": None,
+            "local": None,
         },
         {"M": None, "clusters": None, "u": None, "uid": None},
     )  # fmt: skip
@@ -56,6 +61,9 @@ def _show(given: SlurmOptions, rest: list[str]) -> int:
     kind = next((kind for kind in showing if what and kind.startswith(what.lower().rstrip("s"))), "")
     if not kind:
         raise SlurmFault(f"scontrol: error: show {what} is not supported; there are job, node, partition, hostnames")
+    if "json" in given:
+        print(_document(kind, names, given), flush=True)
+        return 0
     for record in showing[kind](given, names):
         print(_record(record, is_one_line="oneliner" in given), flush=True)
     return 0
@@ -67,12 +75,33 @@ def _record(lines: list[list[tuple[str, str]]], *, is_one_line: bool) -> str:
     return " ".join(written) if is_one_line else "\n   ".join(written) + "\n"
 
 
-def _jobs(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
-    numbers = [number for name in names for number in name.split(",") if number]
+def _document(kind: str, names: list[str], given: SlurmOptions) -> str:
+    """Return jobs, nodes or partitions as JSON."""
+    from switchyard.slurm.commands import as_json
+
+    words, now = ["show", kind], as_json.number(int(time.time()))
     with connect() as client:
-        found, missing = jobs_of(client, numbers=numbers, states=[] if numbers else ["ACTIVE"])
-        if missing:
-            raise SlurmFault(f"slurm_load_jobs error: {NO_JOB}")
+        if kind == "job":
+            more = {"last_backfill": now, "last_update": now}
+            return as_json.document("jobs", map(as_json.job, _found_jobs(client, names)), words, **more)
+        if kind == "node":
+            return as_json.document("nodes", map(as_json.node, _found_nodes(client, names)), words, last_update=now)
+        pairs = _found_pools(client, names)
+        rows = (as_json.partition(pool, mine) for pool, mine in pairs)
+        return as_json.document("partitions", rows, words, last_update=now)
+
+
+def _found_jobs(client: Client, names: list[str]) -> list[SlurmJob]:
+    numbers = [number for name in names for number in name.split(",") if number]
+    found, missing = jobs_of(client, numbers=numbers, states=[] if numbers else ["ACTIVE"])
+    if missing:
+        raise SlurmFault(f"slurm_load_jobs error: {NO_JOB}")
+    return found
+
+
+def _jobs(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
+    with connect() as client:
+        found = _found_jobs(client, names)
         if not found:
             print("No jobs in the system")
         return [_job(job) for job in found]
@@ -110,7 +139,7 @@ def _job(job: SlurmJob) -> list[list[tuple[str, str]]]:
             ("LastSchedEval", moment(job.stage.get("evaluated_at"), "N/A")), ("Scheduler", "Main"),
         ],
         [("Partition", job.text("pool")), ("AllocNode:Sid", "N/A:0")],
-        [("ReqNodeList", "(null)"), ("ExcNodeList", "(null)")],
+        [("ReqNodeList", job.required or "(null)"), ("ExcNodeList", job.avoided or "(null)")],
         [("NodeList", job.node_list), *expected],
         *([[("BatchHost", places[0])]] if has_begun and places else []),
         [
@@ -123,7 +152,7 @@ def _job(job: SlurmJob) -> list[list[tuple[str, str]]]:
             ("MinCPUsNode", str(max(1, job.cpus // job.node_count))), ("MinMemoryNode", f"{job.memory_mib}M"),
             ("MinTmpDiskNode", "0"),
         ],
-        [("Features", "(null)"), ("DelayBoot", "00:00:00")],
+        [("Features", job.features or "(null)"), ("DelayBoot", "00:00:00")],
         [("OverSubscribe", "OK"), ("Contiguous", "0"), ("Licenses", "(null)"), ("Network", "(null)")],
         [("Command", "(null)")],
         [("WorkDir", "(null)")],
@@ -135,16 +164,20 @@ def _job(job: SlurmJob) -> list[list[tuple[str, str]]]:
 
 
 def _nodes(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
+    with connect() as client:
+        return [_node(node) for node in _found_nodes(client, names)]
+
+
+def _found_nodes(client: Client, names: list[str]) -> list[SlurmNode]:
     from switchyard.step import expand
 
     wanted = [name for text in names for name in expand(text)]
-    with connect() as client:
-        found = [SlurmNode(node) for node in client.nodes.list()]
+    found = [SlurmNode(node) for node in client.nodes.list()]
     for name in wanted:
         if name not in {node.name for node in found}:
             print(f"Node {clean.line(name)} not found", file=sys.stderr)
             raise SlurmFault("", 1)
-    return [_node(node) for node in found if not wanted or node.name in wanted]
+    return [node for node in found if not wanted or node.name in wanted]
 
 
 def _node(node: SlurmNode) -> list[list[tuple[str, str]]]:
@@ -156,8 +189,8 @@ def _node(node: SlurmNode) -> list[list[tuple[str, str]]]:
             ("CPUAlloc", str(node.cpus_held)), ("CPUEfctv", str(node.cpus)), ("CPUTot", str(node.cpus)),
             ("CPULoad", "N/A"),
         ],
-        [("AvailableFeatures", "(null)")],
-        [("ActiveFeatures", "(null)")],
+        [("AvailableFeatures", ",".join(node.features) or "(null)")],
+        [("ActiveFeatures", ",".join(node.features) or "(null)")],
         [("Gres", node.gres)],
         [
             ("NodeAddr", node.name), ("NodeHostName", str(told.get("hostname") or node.name)),
@@ -165,7 +198,7 @@ def _node(node: SlurmNode) -> list[list[tuple[str, str]]]:
         ],
         [("OS", str(told.get("os") or ""))],
         [
-            ("RealMemory", str(node.memory_mib)), ("AllocMem", str(_held_mib(node))), ("FreeMem", "N/A"),
+            ("RealMemory", str(node.memory_mib)), ("AllocMem", str(node.memory_held_mib)), ("FreeMem", "N/A"),
             ("Sockets", "1"), ("Boards", "1"),
         ],
         [
@@ -177,26 +210,14 @@ def _node(node: SlurmNode) -> list[list[tuple[str, str]]]:
     ]  # fmt: skip
 
 
-def _held_mib(node: SlurmNode) -> int:
-    return sum(int(one.get("claimed_memory_bytes") or 0) for one in node.cores) >> 20
-
-
 def _partitions(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[str, str]]]]:
     from switchyard.step import compress
 
     with connect() as client:
-        pools = list(client.pools())
-        nodes = [SlurmNode(node) for node in client.nodes.list()]
-    for name in names:
-        if name not in {pool["name"] for pool in pools}:
-            print(f"Partition {clean.line(name)} not found", file=sys.stderr)
-            raise SlurmFault("", 1)
+        pairs = _found_pools(client, names)
     found = []
-    for pool in pools:
-        mine = [node for node in nodes if pool["name"] in node.pools]
+    for pool, mine in pairs:
         cpus, accounts = sum(node.cpus for node in mine), "SOME" if pool.get("restricted") else "ALL"
-        if names and pool["name"] not in names:
-            continue
         found.append(
             [
                 [("PartitionName", str(pool["name"]))],
@@ -212,6 +233,18 @@ def _partitions(given: SlurmOptions, names: list[str]) -> list[list[list[tuple[s
             ]
         )  # fmt: skip
     return found
+
+
+def _found_pools(client: Client, names: list[str]) -> list[tuple[Mapping[str, Any], list[SlurmNode]]]:
+    """Return pools with their nodes."""
+    pools = list(client.pools())
+    nodes = [SlurmNode(node) for node in client.nodes.list()]
+    for name in names:
+        if name not in {pool["name"] for pool in pools}:
+            print(f"Partition {clean.line(name)} not found", file=sys.stderr)
+            raise SlurmFault("", 1)
+    chosen = [pool for pool in pools if not names or pool["name"] in names]
+    return [(pool, [node for node in nodes if pool["name"] in node.pools]) for pool in chosen]
 
 
 def _limit(found: Any) -> str:

@@ -30,6 +30,11 @@ class SlurmFault(Exception):
 
 def answer(name: str, act: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     """Run a command; print its errors as Slurm does and return its exit code."""
+    if list(words) in (["--version"], ["-V"]):
+        from switchyard import __version__
+
+        print(f"slurm 24.11.0 (switchyard {__version__})", flush=True)
+        return 0
     try:
         return act(words)
     except SlurmFault as fault:

@@ -40,6 +40,10 @@ class PartitionRow:
             return f"{min(found)}+" if len(set(found)) > 1 else str(found[0])  # type: ignore[type-var]
         return str(found[0])
 
+    @property
+    def features(self) -> str:
+        return ",".join(self.nodes[0].features if self.nodes else []) or "(null)"
+
     def sums(self) -> list[int]:
         return [sum(column) for column in zip(*(node.counts for node in self.nodes), strict=True)] or [0, 0, 0, 0]
 
@@ -65,7 +69,8 @@ LETTERS: Final[Mapping[str, Field]] = {
     "D": ("NODES", lambda row: str(len(row.nodes))),
     "e": ("FREE_MEM", lambda row: "N/A"),
     "E": ("REASON", lambda row: clean.line((row.nodes[0].node.get("reason") if row.nodes else "") or "none")),
-    "f": ("AVAIL_FEATURES", lambda row: "(null)"),
+    "b": ("ACTIVE_FEATURES", lambda row: row.features),
+    "f": ("AVAIL_FEATURES", lambda row: row.features),
     "F": ("NODES(A/I/O/T)", lambda row: row.by_kind()),
     "g": ("GROUPS", lambda row: "all"),
     "G": ("GRES", lambda row: row.first(lambda node: node.gres) if row.nodes else "(null)"),
@@ -97,7 +102,7 @@ def run(words: Sequence[str]) -> int:
             "h": "noheader", "noheader": "noheader", "N": "Node", "Node": "Node", "s": "summarize",
             "summarize": "summarize", "l": "long", "long": "long", "a": None, "all": None, "e": None, "exact": None,
             "R": "reasons", "list-reasons": "reasons", "r": None, "responding": None, "v": None, "verbose": None,
-            "local": None, "d": "dead", "dead": "dead",
+            "local": None, "json": "json", "d": "dead", "dead": "dead",
         },
         {
             "o": "format", "format": "format", "p": "partition", "partition": "partition", "n": "nodes",
@@ -108,6 +113,13 @@ def run(words: Sequence[str]) -> int:
         pools, nodes = list(client.pools()), [SlurmNode(node) for node in client.nodes.list()]
     wanted = given.listed("partition")
     rows = list(_rows([pool for pool in pools if not wanted or pool["name"] in wanted], _chosen(nodes, given), given))
+    if "json" in given:
+        from switchyard.slurm.commands import as_json
+
+        of_pool = {pool["name"]: [node for node in nodes if pool["name"] in node.pools] for pool in pools}
+        groups = (as_json.group(row.pool, row.nodes, of_pool[row.pool["name"]]) for row in rows)
+        print(as_json.document("sinfo", groups, ["sinfo", "--json"]), flush=True)
+        return 0
     text = given.get("format") or os.environ.get("SINFO_FORMAT") or _usual(given)
     # Without a width a node's own lines have the widest of its names and of its partitions.
     widest = max([8, *(len(node.name) for row in rows for node in row.nodes)]) + 1

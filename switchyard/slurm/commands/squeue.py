@@ -9,7 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from switchyard.slurm.commands.records import ENDED, LONG, SlurmJob, clock, local_now, moment, sort_key, together
+from switchyard.slurm.commands.records import (
+    ENDED,
+    LONG,
+    SlurmJob,
+    SlurmStep,
+    clock,
+    local_now,
+    moment,
+    sort_key,
+    together,
+)
 from switchyard.slurm.commands.shell import (
     NO_JOB,
     SlurmFault,
@@ -24,6 +34,7 @@ from switchyard.slurm.commands.shell import (
 
 USUAL: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONGER: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+STEPS: Final = "%.15i %.8j %.9P %.8u %.9M %N"
 STARTS: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 ALSO: Final = ("COMPLETING,CONFIGURING,RESIZING,RESV_DEL_HOLD,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,REVOKED,SIGNALING,"
                "SPECIAL_EXIT,STAGE_OUT,STOPPED")  # fmt: skip
@@ -81,15 +92,20 @@ LETTERS: Final[Mapping[str, Field]] = {
     "h": ("OVER_SUBSCRIBE", lambda job: "OK"),
     "B": ("EXEC_HOST", lambda job: (job.nodes or ["n/a"])[0]),
     "c": ("MIN_CPUS", lambda job: str(job.cpus // job.node_count)),
-    "f": ("FEATURES", lambda job: "(null)"),
+    "f": ("FEATURES", lambda job: job.features or "(null)"),
     "o": ("COMMAND", lambda job: "(null)"),
     "v": ("RESERVATION", lambda job: "(null)"),
     "w": ("WCKEY", lambda job: str((job.job.get("labels") or {}).get("wckey") or "(null)")),
-    "x": ("EXC_NODES", lambda job: ""),
-    "n": ("REQ_NODES", lambda job: ""),
+    "x": ("EXC_NODES", lambda job: job.avoided),
+    "n": ("REQ_NODES", lambda job: job.required),
     "y": ("NICE", lambda job: "0"),
 }  # fmt: skip
 """Fields by the letters of ``--format``."""
+
+OF_STEPS: Final[Mapping[str, Field]] = {
+    "i": ("STEPID", lambda job: job.id),
+    "j": ("NAME", lambda job: job.name if isinstance(job, SlurmStep) else ""),
+}
 
 ORDER: Final[Mapping[str, Callable[[SlurmJob], object]]] = {
     "i": lambda job: sort_key(job.id),
@@ -119,7 +135,7 @@ def run(words: Sequence[str]) -> int:
         {
             "h": "noheader", "noheader": "noheader", "l": "long", "long": "long", "start": "start", "me": "me",
             "a": None, "all": None, "r": "array", "array": "array", "v": None, "verbose": None, "local": None,
-            "hide": None, "array-unique": None, "notme": "notme",
+            "hide": None, "array-unique": None, "json": "json", "s": "steps", "steps": "steps", "notme": "notme",
         },
         {
             "o": "format", "format": "format", "O": "Format", "Format": "Format", "j": "jobs", "jobs": "jobs",
@@ -146,7 +162,9 @@ def _show(given: SlurmOptions) -> None:
         if missing and len(numbers) == 1:
             raise SlurmFault(f"slurm_load_jobs error: {NO_JOB}")
         chosen = [job for job in found if job.state in states and _is_meant(job, given)]
-        if "array" not in given:
+        if "steps" in given:
+            chosen = [step for job in chosen for step in job.steps if step.state == "R"]
+        elif "array" not in given:
             chosen = together(chosen)
         order = given.get("sort") or ("P,t,-p" if "start" not in given else "S")
         for key in reversed(order.split(",")):
@@ -157,6 +175,14 @@ def _show(given: SlurmOptions) -> None:
             chosen.sort(key=by, reverse=key.startswith("-"))  # type: ignore[arg-type]
         if "start" in given:
             chosen = [job for job in chosen if job.state == "PD"]
+        if "json" in given:
+            from switchyard.slurm.commands import as_json
+
+            now = as_json.number(int(time.time()))
+            more = {"last_backfill": now, "last_update": now}
+            listed = chosen if numbers else [job.unread() for job in chosen]
+            print(as_json.document("jobs", map(as_json.job, listed), ["squeue", "--json"], **more), flush=True)
+            return
         if "long" in given and "noheader" not in given:
             print(local_now().strftime("%a %b %d %H:%M:%S %Y"))
         lines = list(_lines(given, chosen))
@@ -169,8 +195,9 @@ def _lines(given: SlurmOptions, jobs: Sequence[SlurmJob]) -> list[str]:
     if "Format" in given:
         return list(_named(given.get("Format"), jobs, headers=headers))
     usual = LONGER if "long" in given else STARTS if "start" in given else os.environ.get("SQUEUE_FORMAT") or USUAL
-    text = given.get("format") or usual
-    fields = columns(text, LETTERS, lambda letter: f"squeue: error: Invalid job format specification: {letter}")
+    text = given.get("format") or (STEPS if "steps" in given else usual)
+    letters = {**LETTERS, **OF_STEPS} if "steps" in given else LETTERS
+    fields = columns(text, letters, lambda letter: f"squeue: error: Invalid job format specification: {letter}")
     return list(table(jobs, fields, headers=headers))
 
 

@@ -4,6 +4,9 @@ Run as root on a machine with Debian's slurm-wlm, slurmdbd, munge and mariadb-se
 
     python tests/client/slurm_fixtures/record.py
 
+With Slurm 22.05 it writes ``slurm.json``; with a newer one, whose ``--json`` is that of ``data_parser``, it writes
+``slurm_json.json``: these answers, and how steps, node features and heterogeneous jobs look.
+
 It starts munged, mysqld, slurmdbd, slurmctld and slurmd in a temporary folder, on ports of their own, with one node of
 eight pretended cores, brings jobs into the states that users meet, records what the clients answer, and stops it all.
 What differs from machine to machine (host, user, folders, times of day) is replaced by fixed words.
@@ -61,7 +64,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=2
 MinJobAge=3600
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=8000 State=UNKNOWN
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=8000 Feature=ib,a100 State=UNKNOWN
 PartitionName=main Nodes={node} Default=YES MaxTime=1-00:00:00 DefaultTime=01:00:00 State=UP DefMemPerCPU=100
 """
 DBD = """
@@ -104,6 +107,8 @@ class Cluster:
         }  # fmt: skip
         self.environ.pop("SLURM_TIME_FORMAT", None)
         self.started: list[subprocess.Popen[bytes]] = []
+        self.version = subprocess.run(["/usr/sbin/slurmctld", "-V"], capture_output=True, text=True).stdout.strip()
+        self.is_newer = not self.version.startswith("slurm-wlm 22.")
 
     def start(self) -> None:
         folder = self.folder
@@ -112,6 +117,8 @@ class Cluster:
         ports = {name: free_port() for name in ("ctld", "slurmd", "dbd")}
         names = {"folder": folder, "node": NODE, "host": socket.gethostname().split(".")[0], **ports}
         (folder / "slurm.conf").write_text(CONF.format(**names))
+        if self.is_newer:
+            (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (folder / "slurmdbd.conf").write_text(DBD.format(**names))
         (folder / "slurmdbd.conf").chmod(0o600)
         key = folder / "munge.key"
@@ -160,6 +167,9 @@ class Cluster:
         )
 
     def stop(self) -> None:
+        self.run("scancel", "--state=RUNNING")
+        with contextlib.suppress(SystemExit):
+            until(lambda: not self.run("squeue", "-h", "-t", "R,CG").stdout.strip(), "its jobs end", 20.0)
         self.run("scontrol", "shutdown")
         for each in reversed(self.started):
             if each.poll() is None:
@@ -273,11 +283,88 @@ def questions(jobs: dict[str, int]) -> Iterator[list[str]]:
     yield ["sbatch", "-n1", "--wait", "--wrap", "exit 7"]
 
 
+def newer_situations(cluster: Cluster) -> dict[str, int]:
+    """Bring further jobs into the states whose steps and JSON are recorded; return the number of each."""
+    jobs: dict[str, int] = {}
+
+    def submit(name: str, *words: str) -> None:
+        told = cluster.run("sbatch", "--parsable", "-J", name, *words)
+        if told.returncode:
+            raise SystemExit(told.stderr)
+        jobs[name] = int(told.stdout.strip().partition(";")[0])
+
+    submit("steps", "-n2", "-c1", "-t5", "--wrap", "srun -J first true; srun -n1 sh -c 'exit 3'; exit 0")
+    submit("failed", "-n1", "--wrap", "exit 3")
+    submit("killed", "-n1", "--wrap", "kill -9 $$")
+    submit("plain", "-n1", "--wrap", "true")
+    until(lambda: not cluster.run("squeue", "-h").stdout.strip(), "they end")
+    submit("stopped", "-n1", "--wrap", "srun sleep 1000")
+    until(lambda: "R" in cluster.run("squeue", "-h", "-o", "%t", "-j", str(jobs["stopped"])).stdout, "it runs")
+    time.sleep(2)
+    cluster.run("scancel", str(jobs["stopped"]))
+    until(lambda: not cluster.run("squeue", "-h").stdout.strip(), "it ends")
+    submit("running", "-n4", "-c2", "--mem=1000", "-t30", "-C", "ib&a100", "-w", NODE, "--wrap", "srun -n1 sleep 1000")
+    until(lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout, "it runs")
+    submit("pending", "-n4", "-t10", "--wrap", "true")
+    submit("held", "-n1", "-H", "--wrap", "true")
+    submit("dependent", "-n1", "-d", f"afterok:{jobs['running']}", "--wrap", "true")
+    submit("later", "-n1", "-b", "2037-01-01T00:00:00", "--wrap", "true")
+    submit("array", "-n1", "-a", "1-3%1", "--wrap", "true")
+    submit("exclusive", "-n1", "--exclusive", "--wrap", "true")
+    until(lambda: "Resources" in cluster.run("squeue", "-h", "-o", "%r", "-j", str(jobs["pending"])).stdout, "it waits")
+    time.sleep(2)
+    return jobs
+
+
+def newer_questions(jobs: dict[str, int]) -> Iterator[list[str]]:
+    """Yield the command lines of which only newer versions are asked."""
+    ended = ",".join(str(jobs[name]) for name in ("steps", "failed", "killed", "plain", "stopped"))
+    fields = "JobID,JobName,State,ExitCode,AllocCPUS,NNodes,NTasks,NodeList,Partition,Account,User"
+    yield ["sacct", "-j", ended]
+    yield ["sacct", "-P", "-n", "-o", fields, "-j", ended]
+    yield ["sacct", "--parsable2", "--format=JobIDRaw,JobID,State", "-j", f"{jobs['steps']},{jobs['running']}"]
+    for step in ("0", "batch", "extern", "7"):
+        yield ["sacct", "-P", "-n", "-o", "JobID,JobName,State", "-j", f"{jobs['steps']}.{step}"]
+    yield ["sacct", "-P", "-n", "-o", "JobID,State", "-s", "FAILED", "-S", "2020-01-01", "-E", "now"]
+    yield ["sacct", "-P", "-n", "-o", "JobID,State", "-s", "F,CA", "-X", "-S", "2020-01-01", "-E", "now"]
+    yield ["sacct", "-P", "-n", "-o", "JobID,MaxRSS,AveCPU,Elapsed,TotalCPU", "-j", str(jobs["plain"])]
+    yield ["sacct", "-P", "-n", "-o", "JobID", "-S", "2037-01-01"]
+    yield ["sacct", "-S", "nonsense"]
+    yield ["sacct", "-e"]
+    for name in ("running", "pending", "array", "steps", "failed", "stopped"):
+        yield ["squeue", "--json", "-t", "all", "-j", str(jobs[name])]
+    yield ["squeue", "--json", "-j", "999999"]
+    yield ["squeue", "-s", "-h", "-o", "%i %j %u %N", "-j", str(jobs["running"])]
+    yield ["squeue", "-s", "-j", str(jobs["running"])]
+    yield ["squeue", "-h", "--sort=i", "-o", "%i %f %n"]
+    yield ["sinfo", "--json"]
+    yield ["sinfo", "-h", "-o", "%N %f %b"]
+    yield ["scontrol", "show", "job", str(jobs["running"]), "--json"]
+    yield ["scontrol", "show", "job", str(jobs["running"])]
+    yield ["scontrol", "show", "node", NODE, "--json"]
+    yield ["scontrol", "show", "node", NODE]
+    yield ["scontrol", "show", "partition", "main", "--json"]
+    for name in ("steps", "stopped", "running"):
+        yield ["sacct", "--json", "-j", str(jobs[name])]
+    yield ["sbatch", "-C", "nonsense", "--wrap", "true"]
+    yield ["sbatch", "-C", "ib&", "--wrap", "true"]
+    yield ["sbatch", "-w", "nonsense", "--wrap", "true"]
+    yield ["sbatch", "-x", NODE, "--wrap", "true"]
+    yield ["sbatch", "-N1", "-w", f"{NODE},{NODE}2", "--wrap", "true"]
+    yield ["sbatch", "-w", "node[1-999999999]", "--wrap", "true"]
+    yield ["sbatch", "--parsable", "-H", "-n1", ":", "-n2", "--wrap", "true"]
+    yield ["sbatch", "--parsable", "-H", "hetjob.sh"]
+    yield ["squeue", "-h", "--sort=i", "-n", "het", "-o", "%i %t %C"]
+
+
 def normalised(text: str, cluster: Cluster) -> str:
     """Replace what is of this machine and this moment."""
     user, host = getpass.getuser(), socket.gethostname()
     text = text.replace(str(cluster.folder / "work"), "/work").replace(str(cluster.folder), "/slurm")
     text = re.sub(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\b", "2026-01-02T03:04:05", text)
+    if text.startswith("{"):
+        text = json.dumps(json.loads(text), separators=(",", ":")).replace(f'"{user}"', '"mia"')
+        return re.sub(r"\b1[78][0-9]{8}\b", "1767323045", text)
     text = re.sub(rf"\b{re.escape(user)}\([0-9]+\)", "mia(1000)", text)
     # In a column the name is put where a name of three letters would be.
     text = re.sub(rf"(?<=  ){re.escape(user)}\b", "mia".rjust(len(user)), text)
@@ -295,10 +382,12 @@ def main() -> None:
         try:
             cluster.start()
             (cluster.folder / "work" / "noscript.sh").write_text("echo\n")
-            jobs = situations(cluster)
-            version = cluster.run("squeue", "--version").stdout.strip()
+            (cluster.folder / "work" / "hetjob.sh").write_text(
+                "#!/bin/sh\n#SBATCH -J het -n1\n#SBATCH hetjob\n#SBATCH -n2\nsrun true\n"
+            )
+            jobs = newer_situations(cluster) if cluster.is_newer else situations(cluster)
             answers = []
-            for words in questions(jobs):
+            for words in newer_questions(jobs) if cluster.is_newer else questions(jobs):
                 told = cluster.run(*words)
                 answers.append(
                     {
@@ -308,6 +397,14 @@ def main() -> None:
                         "err": normalised(told.stderr, cluster),
                     }
                 )
+            if cluster.is_newer:
+                options = {
+                    name: sorted(set(re.findall(r"--([a-z][a-z-]+)", cluster.run(name, "--help").stdout)))
+                    for name in ("sbatch", "srun", "salloc")
+                }
+                recorded = {"version": cluster.version, "jobs": jobs, "options": options, "answers": answers}
+                (HERE / "slurm_json.json").write_text(json.dumps(recorded, indent=1) + "\n")
+                return
             work = cluster.folder / "work"
             variables = {
                 kind: sorted(line.partition("=")[0] for line in text.splitlines() if re.match(r"SLURMD?_\w+=", line))
@@ -316,7 +413,7 @@ def main() -> None:
                     ("task", (work / "task.1.env").read_text()),
                 )
             }
-            recorded = {"version": version, "jobs": jobs, "variables": variables, "answers": answers}
+            recorded = {"version": cluster.version, "jobs": jobs, "variables": variables, "answers": answers}
             (HERE / "slurm.json").write_text(json.dumps(recorded, indent=1) + "\n")
         except BaseException:
             for log in sorted(cluster.folder.glob("*.out")) + sorted(cluster.folder.glob("*.log")):

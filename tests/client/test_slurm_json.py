@@ -1,0 +1,281 @@
+"""``--json``, steps and placement as the real Slurm 24.11 answered in the same situations (see record.py)."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REAL = json.loads((Path(__file__).parent / "slurm_fixtures" / "slurm_json.json").read_text())
+NUMBER = REAL["jobs"]
+ENDED = ",".join(str(NUMBER[name]) for name in ("steps", "failed", "killed", "plain", "stopped"))
+# What scripts read most often (`jq`, pyslurm's successors, dashboards).
+MOST_READ = (
+    "job_id", "job_state", "name", "user_name", "account", "partition", "nodes", "time_limit", "start_time", "end_time",
+    "submit_time", "node_count", "cpus", "tasks", "qos", "priority", "state_reason", "dependency", "exit_code",
+    "array_job_id", "array_task_id", "tres_req_str", "tres_alloc_str", "required_nodes", "features", "comment",
+)  # fmt: skip
+
+
+MEMORY: dict[int, int] = {}
+
+
+def answered(*words: str) -> dict[str, Any]:
+    """What the real one answered to a command line that begins so."""
+    exact = [one for one in REAL["answers"] if one["words"] == list(words)]
+    return (exact or [one for one in REAL["answers"] if one["words"][: len(words)] == list(words)])[0]
+
+
+def situation(as_job, name: str, state: str, **more):
+    now = datetime.now(UTC)
+    job = as_job(NUMBER[name], state, name=name, pool="main", submitted_at=(now - timedelta(seconds=5)).isoformat())
+    asks = [{"code": "SomeCores", "params": {"cores": str(more.pop("cpus", 1))}}]
+    MEMORY[NUMBER[name]] = more.pop("memory_mib", 100) << 20
+    begun = state != "PENDING"
+    job["priority"] = {"class": "normal", "value": 100}
+    job["started_at"] = (now - timedelta(seconds=2)).isoformat() if begun else None
+    job["ended_at"] = now.isoformat() if state in ("COMPLETED", "FAILED", "CANCELLED") else None
+    job["array"] = more.pop("array", None)
+    job["project"], job["user"] = "vision", "mia"
+    job["stages"][0] |= {
+        "device_kind": "cpu", "nodes": 1, "time_limit_s": 3600, "asks_said": asks, "attempts": 1, "detail_said": [],
+        "begin_at": None, "started_at": job["started_at"], "ended_at": job["ended_at"], **more,
+        "placed": [{"node": "node1", "rank": 0, "devices": []}] if begun else [],
+    }  # fmt: skip
+    return job
+
+
+@pytest.fixture
+def cluster(server, said, as_job):
+    full = {"code": "CapacityInsufficient", "text": "full", "acts": "nobody"}
+    behind = {"code": "PriorityBehind", "text": "behind", "acts": "nobody"}
+    killed = [{"code": "Signal", "params": {"signal": "SIGKILL"}}]
+    jobs = [
+        situation(as_job, "steps", "COMPLETED", cpus=2, memory_mib=200, time_limit_s=300, exit_code=0),
+        situation(as_job, "failed", "FAILED", cause="EXIT_CODE", exit_code=3),
+        situation(as_job, "killed", "FAILED", cause="SIGNAL", detail_said=killed),
+        situation(as_job, "plain", "COMPLETED", exit_code=0),
+        situation(as_job, "stopped", "CANCELLED", cause="CANCELLED", exit_code=-15),
+        situation(as_job, "running", "RUNNING", cpus=8, memory_mib=1000, time_limit_s=1800),
+        situation(as_job, "pending", "PENDING", cpus=4, memory_mib=400, time_limit_s=600, reason=full),
+        situation(as_job, "array", "PENDING", reason=behind, array={"number": NUMBER["array"], "index": 1}),
+    ]
+
+    def listed(asked):
+        wanted = set(asked.query.get("state", "").split(",")) - {""}
+        if asked.query.get("array"):
+            return said(200, {"results": [], "next": None})
+        ended = {"COMPLETED", "FAILED", "CANCELLED"}
+        found = [
+            job for job in jobs
+            if not wanted or job["state"] in wanted or ("ACTIVE" in wanted and job["state"] not in ended)
+        ]  # fmt: skip
+        return said(200, {"results": found, "next": None})
+
+    server.on("GET", "/jobs", listed)
+    for job in jobs:
+        request = {"only_on": ["node1"]} if job["name"] == "running" else {}
+        spec = {"constraint": "ib&a100"} if request else {}
+        request["alternatives"] = [{"asks": [{"kind": "cpu", "memory_bytes": MEMORY[job["number"]]}]}]
+        server.on("GET", f"/jobs/{job['number']}", said(200, job))
+        stages = [{"stage": "main", "request": request}]
+        server.on("GET", f"/jobs/{job['number']}/spec", said(200, {"spec": spec, "stages": stages}))
+    core = {"kind": "cpu", "capacity_milli": 8000, "claimed_milli": 8000, "claimed_memory_bytes": 1000 << 20}
+    node = {"name": "node1", "state": "READY", "pools": ["main"], "memory_bytes": 8000 << 20, "devices": [core]}
+    node["labels"] = {"ib": "yes", "gen": "a100"}
+    server.on("GET", "/nodes", said(200, {"results": [node], "next": None}))
+    server.on("GET", "/whoami", said(200, {"user": "mia"}))
+    pool = {"name": "main", "max_limit_s": 86400, "default_limit_s": 3600}
+    server.on("GET", "/pools", said(200, {"results": [pool]}))
+    return server
+
+
+def shape(found: Any, path: str = "") -> dict[str, str]:
+    """Return the kind of value at each path; items of a list share one."""
+    if isinstance(found, dict):
+        inside = [shape(value, f"{path}.{key}") for key, value in found.items()]
+    elif isinstance(found, list):
+        inside = [shape(value, f"{path}[]") for value in found]
+    else:
+        kind = {"int": "number", "float": "number", "NoneType": "null"}.get(type(found).__name__, type(found).__name__)
+        return {path: kind}
+    merged = {path: type(found).__name__}
+    for one in inside:
+        merged.update(one)
+    return merged
+
+
+JSON = [one["words"] for one in REAL["answers"] if "--json" in one["words"] and one["code"] == 0]
+# What is empty here: flags, billing and energy as resources, sockets, addresses.
+DEEPER = ("flags[]", "sockets[]", ".tres.requested.", ".tres.consumed.")
+
+
+@pytest.mark.parametrize("words", JSON, ids=" ".join)
+def test_the_json_has_slurms_keys_and_types_and_no_other(cluster, yard, words):
+    real = json.loads(answered(*words)["out"])
+    code, out, err = yard("slurm", *words)
+    assert (code, err) == (0, "")
+    ours, theirs = shape(json.loads(out)), shape(real)
+    assert {path: kind for path, kind in ours.items() if theirs.get(path, "absent") != kind} == {}
+    assert {path for path in theirs if path not in ours and not any(part in path for part in DEEPER)} == set()
+
+
+@pytest.mark.parametrize("name", ["running", "pending", "steps", "failed", "stopped"])
+def test_what_scripts_read_most_has_slurms_values(cluster, yard, name):
+    words = ["squeue", "--json", "-t", "all", "-j", str(NUMBER[name])]
+    (theirs,), (ours,) = (json.loads(text)["jobs"] for text in (answered(*words)["out"], yard("slurm", *words)[1]))
+
+    def plain(job: dict[str, Any]) -> dict[str, Any]:
+        found = {key: job[key] for key in MOST_READ if not key.endswith("_time")}
+        found["tres_req_str"] = set(job["tres_req_str"].split(","))
+        found["tres_alloc_str"] = set(job["tres_alloc_str"].split(","))
+        # Priorities are numbers of another scale; tasks are known to the batch script alone.
+        return {key: value for key, value in found.items() if key not in ("priority", "tasks")}
+
+    assert plain(ours) == plain(theirs)
+    assert ours["start_time"]["number"] > 1e9 or name == "pending"
+
+
+def test_a_list_reads_no_file_of_each_job(cluster, yard):
+    assert len(json.loads(yard("slurm", "squeue", "--json", "-t", "all")[1])["jobs"]) == 8
+    assert not [asked for asked in cluster.asked if asked.path.endswith("/spec")]
+    assert yard("slurm", "squeue", "--json", "-j", "999999")[0] == 1
+
+
+def test_a_limit_that_is_none_is_infinite(cluster, yard, said, as_job):
+    job = situation(as_job, "running", "RUNNING", time_limit_s=None)
+    cluster.on("GET", f"/jobs/{NUMBER['running']}", said(200, job))
+    (found,) = json.loads(yard("slurm", "squeue", "--json", "-j", str(NUMBER["running"]))[1])["jobs"]
+    assert found["time_limit"] == {"set": False, "infinite": True, "number": 0}
+
+
+def without_srun(text: str) -> str:
+    """Take out the steps of ``srun``, which have no rows here, and by whom a job was cancelled."""
+    lines = [line for line in text.splitlines() if not re.match(r"[0-9]+\.[0-9]", line)]
+    return "\n".join(
+        line.replace("CANCELLED by 1000", "CANCELLED").replace("CANCELLED+", " CANCELLED") for line in lines
+    )
+
+
+STEPS = [
+    one["words"]
+    for one in REAL["answers"]
+    if one["words"][0] == "sacct" and "--json" not in one["words"]
+    and not {"-e", "2037-01-01"} & set(one["words"]) and "MaxRSS" not in " ".join(one["words"])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", STEPS, ids=" ".join)
+def test_sacct_shows_steps_as_slurm_does(cluster, yard, words):
+    real = answered(*words)
+    code, out, err = yard("slurm", *words)
+    expected = without_srun(real["out"])
+    if f"{NUMBER['stopped']}.batch" in expected or words[-1] == ENDED:
+        # Of a job that was cancelled its own code is that of its stage.
+        expected = re.sub(
+            rf"^({NUMBER['stopped']} .*|{NUMBER['stopped']}\|.*)\b0:0\b", r"\g<1>0:15", expected, flags=re.MULTILINE
+        )
+        expected = expected.replace("    0:15 \n5.batch", "   0:15 \n5.batch")
+    assert without_srun(out) == expected
+    assert (code, err.strip()) == (real["code"], real["err"].strip())
+
+
+def test_sacct_says_what_is_no_span_and_names_its_fields(cluster, yard):
+    code, _, err = yard("slurm", "sacct", "-S", "2037-01-01")
+    real = answered("sacct", "-P", "-n", "-o", "JobID", "-S", "2037-01-01")
+    times = r"\(....-..-..T..:..:..\)"
+    assert (code, re.sub(times, "T", err.strip())) == (real["code"], re.sub(times, "T", real["err"].strip()))
+    theirs = answered("sacct", "-e")["out"].split()
+    ours = yard("slurm", "sacct", "-e")[1].split()
+    assert set(ours) - set(theirs) == {"Reserved"}  # what it was called in 22.05
+    assert [name for name in theirs if name in ours] == [name for name in ours if name != "Reserved"]
+
+
+def test_a_job_of_several_stages_has_them_as_steps(cluster, yard, said, as_job):
+    job = situation(as_job, "running", "RUNNING")
+    first = job["stages"][0] | {"name": "prepare", "state": "COMPLETED", "exit_code": 0}
+    later = job["stages"][0] | {"name": "test", "state": "PENDING", "placed": [], "started_at": None}
+    job["stages"] = [first, job["stages"][0] | {"name": "train"}, later]
+    cluster.on("GET", f"/jobs/{NUMBER['running']}", said(200, job))
+    number = NUMBER["running"]
+    out = yard("slurm", "sacct", "-P", "-n", "-o", "JobID,JobName,State", "-j", str(number))[1]
+    assert out == f"{number}|running|RUNNING\n{number}.0|prepare|COMPLETED\n{number}.1|train|RUNNING\n"
+
+
+def test_squeue_lists_steps_that_run(cluster, yard):
+    for words in (["squeue", "-s", "-h", "-o", "%i %j %u %N"], ["squeue", "-s"]):
+        words = [*words, "-j", str(NUMBER["running"])]
+        lines = [re.sub(r"0:0.", "0:0X", line) for line in answered(*words)["out"].splitlines() if "6.0" not in line]
+        assert re.sub(r"0:0.", "0:0X", yard("slurm", *words)[1]).splitlines() == lines
+
+
+def test_features_are_labels_with_their_values(cluster, yard):
+    assert yard("slurm", "sinfo", "-h", "-o", "%N %f %b")[1] == "node1 gen=a100,ib=yes gen=a100,ib=yes\n"
+    assert "   AvailableFeatures=gen=a100,ib=yes\n" in yard("slurm", "scontrol", "show", "node", "node1")[1]
+    out = yard("slurm", "scontrol", "show", "job", str(NUMBER["running"]))[1]
+    text = answered("scontrol", "show", "job", str(NUMBER["running"]))["out"]
+    for field in ("ReqNodeList", "ExcNodeList", "Features"):
+        said = re.search(rf"{field}=\S+", text)
+        assert said
+        assert said[0] in out
+    words = ["squeue", "-h", "-o", "%i %f %n", "-j", str(NUMBER["running"])]
+    assert (
+        yard("slurm", *words)[1] == answered("squeue", "-h", "--sort=i", "-o", "%i %f %n")["out"].splitlines()[0] + "\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["-C", "nonsense"], {"pointer": "/stages/0/constraint", "code": "NodesRestricted"}),
+        (["-w", "nonsense"], {"pointer": "/only_on/0", "code": "unknown_value"}),
+        (["-x", "node1"], {"pointer": "/stages/0/avoid", "code": "NodesAvoided"}),
+    ],
+)
+def test_sbatch_refuses_nodes_as_slurm_does_and_says_why(server, yard, as_problem, words, fault):
+    errors = [{**fault, "detail": "the reason"}]
+    server.on("POST", "/jobs", as_problem(422, "invalid_spec", "it is refused", errors=errors))
+    code, out, err = yard("slurm", "sbatch", *words, "--wrap", "true")
+    real = answered("sbatch", *words)
+    assert (code, out) == (real["code"], real["out"])
+    assert err.splitlines() == ["sbatch: error: the reason", real["err"].strip()]
+
+
+def test_what_cannot_be_one_job_is_refused_before_it_is_sent(server, yard, no_config):
+    (no_config / "het.sh").write_text("#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\ntrue\n")
+    for words in (["-n1", ":", "-n2", "--wrap", "true"], ["het.sh"], ["-w", "node[1-999999999]", "--wrap", "true"]):
+        code, out, err = yard("slurm", "sbatch", *words)
+        assert (code, out) == (1, "")
+        assert "start together are not known" in err or "is no list of numbers" in err
+    assert not server.asked
+
+
+def test_every_option_of_the_real_commands_is_known():
+    from switchyard import step
+    from switchyard.slurm import options
+
+    about = {"help", "usage", "version"}
+    assert set(REAL["options"]["sbatch"]) - about <= set(options.KNOWN)
+    assert set(REAL["options"]["salloc"]) - about <= set(options.KNOWN)
+    assert set(REAL["options"]["srun"]) - about <= step._LONG_VALUE | step._LONG_FLAG
+
+
+def test_every_command_tells_a_version(yard):
+    for name in ("sbatch", "squeue", "sinfo", "sacct", "scontrol", "srun", "salloc", "scancel"):
+        code, out, _ = yard("slurm", name, "--version")
+        assert code == 0
+        assert re.match(REAL["version"].replace("-wlm", "").replace("24.11.5", r"24\.11\.[0-9]+"), out)
+
+
+def test_components_of_a_step_are_refused_and_a_colon_for_the_shell_is_not(yard):
+    from switchyard import step
+
+    for words in (["-n1", "a", ":", "-n2", "b"], ["-n1", ":", "-n2", "b"], ["--het-group=1", "a"]):
+        with pytest.raises(ValueError, match="call srun twice"):
+            step.srun_options(words)
+    assert step.srun_options(["sh", "-c", ":"])[1] == ["sh", "-c", ":"]
+    assert yard("slurm", "salloc", "-n1", ":", "-n2")[0] == 1
