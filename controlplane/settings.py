@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane import clusters
 from controlplane.accounts.mail_server import read_mail_server
 from controlplane.accounts.providers import read_directory, read_providers
 
@@ -158,6 +159,13 @@ CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_P
 # The command for a new sign-in link, which depends on how the server was started.
 SIGN_IN_COMMAND = os.environ.get("YARD_SIGN_IN_COMMAND", "python manage.py sign_in_link")
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
+# Clusters that the pages lead to; this one may be among them, so that all have the same list.
+try:
+    CLUSTERS = clusters.parsed(_list("YARD_CLUSTERS"))
+except ValueError as fault:
+    raise ImproperlyConfigured(
+        f"YARD_CLUSTERS: {fault}; it is like east=https://east.example.org,west=https://west.example.org"
+    ) from None
 # Kinds of devices that quotas and job files may name before a node has one.
 DEVICE_KINDS = frozenset(_list("YARD_DEVICE_KINDS"))
 if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", kind)):

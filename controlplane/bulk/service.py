@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce, Now
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
 
+from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.background import BackgroundPhase
@@ -146,6 +147,7 @@ def _go_on(row: Operation) -> None:
         for job in chosen:
             _act(row, action, job)
             if time.monotonic() >= until:
+                changes.announce("operations")
                 return
 
 
@@ -172,4 +174,6 @@ def _act(row: Operation, action: Action, job: Job) -> None:
 def _end(row: Operation, phase: BackgroundPhase, fault: str = "") -> bool:
     """End an operation that has not ended; return whether it had not."""
     changed = Operation.objects.filter(pk=row.pk, ended_at=None)
-    return changed.update(phase=phase, fault=fault[:200], ended_at=Now(), leased_until=None) > 0
+    has_changed = changed.update(phase=phase, fault=fault[:200], ended_at=Now(), leased_until=None) > 0
+    transaction.on_commit(lambda: changes.announce("operations"))
+    return has_changed

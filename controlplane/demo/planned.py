@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 from controlplane.accounts.models import User
+from controlplane.bulk import service as bulk
+from controlplane.bulk.action import Action
 from controlplane.demo.cluster import DemoCluster
 from controlplane.pools import profiles as own
 from controlplane.pools.models import Pool, ProfileVersion
@@ -21,10 +23,11 @@ from scheduler.core.ports import Applied
 
 
 def write(cluster: DemoCluster) -> None:
-    """Write two decisions, a simulation that is done, and a profile in two versions."""
+    """Write two decisions, a simulation that is done, a profile in two versions, and an operation."""
     _decided(cluster)
     _simulated(cluster)
     _own_profile(cluster)
+    _refused()
 
 
 def _decided(cluster: DemoCluster) -> None:
@@ -74,3 +77,10 @@ def _simulated(cluster: DemoCluster) -> None:
         },
     )
     worker.run(row.pk)
+
+
+def _refused() -> None:
+    """An operation that changed nothing: what has ended cannot be held."""
+    admin = User.objects.get(username="admin")
+    bulk.begin(admin, Action("hold", reason="before the network upgrade"), {"state": "COMPLETED,FAILED"})
+    bulk.advance()

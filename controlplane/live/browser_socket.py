@@ -100,6 +100,8 @@ def touched(path: str, keys: Iterable[str]) -> bool:
                 hit = name in {"jobs", "job", "fleet", "timeline"}
             case "simulations":
                 hit = name == "simulations"
+            case "operations":
+                hit = name in {"jobs", "operations"}
             case "profiles":
                 hit = name in {"profiles", "simulations"}
             case "pools":

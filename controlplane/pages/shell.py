@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import Resolver404, resolve
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
@@ -53,10 +54,30 @@ def context(request: HttpRequest) -> dict[str, Any]:
     return {
         "places": PLACES,
         "cluster": settings.CLUSTER_NAME,
+        "clusters": _clusters(request),
         "version": settings.VERSION,
         "languages": settings.LANGUAGES,
         "language": get_language() or settings.LANGUAGE_CODE,
     }
+
+
+def _clusters(request: HttpRequest) -> list[tuple[str, str]]:
+    """The other clusters, each with the address of this page there.
+
+    Numbers and names of things are others there: it is the list of such things that is led to, or the overview. No part
+    of the query goes along, which may name what the other one should not hear of.
+    """
+    others = [each for each in settings.CLUSTERS if each.name != settings.CLUSTER_NAME]
+    if not others:
+        return []
+    match, path = request.resolver_match, request.path
+    if match is None or match.kwargs or match.args or request.method not in {"GET", "HEAD"}:
+        path = f"/{path.split('/')[1]}"
+        try:
+            resolve(path)
+        except Resolver404:
+            path = "/"
+    return [(each.name, each.address + path) for each in others]
 
 
 def page(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django_filters import FilterSet
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
+from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unseen
 
 
@@ -62,6 +64,11 @@ def found(user: User, number: int) -> rows.Operation:
     if row is None:
         raise Unseen(_("operation {number}").format(number=number))
     return row
+
+
+def page(user: User, params: Mapping[str, str]) -> Representation:
+    """One page of the operations that this user may see, newest first."""
+    return listed(user, "/operations", params, FilterSet(params, visible(user)), "-id", shown)
 
 
 def shown(found: Iterable[rows.Operation], user: User | None = None) -> list[Operation]:

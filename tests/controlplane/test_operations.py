@@ -17,6 +17,7 @@ from controlplane.bulk.action import Action
 from controlplane.bulk.tasks import run
 from controlplane.jobs.models import Job, Operation
 from tests.controlplane.people import Person, Town
+from tests.controlplane.test_pages import browser, text
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +164,33 @@ def test_one_person_has_a_few_under_way(town: Town) -> None:
     Operation.objects.filter(phase="DONE").update(ended_at=timezone.now() - timedelta(days=8))
     run()
     assert Operation.objects.count() == 1
+
+
+def test_a_page_shows_how_far_they_are_and_what_was_refused(town: Town) -> None:
+    town.running(town.machine("n2"), name="sweep r")
+    for n in range(5):
+        town.job(name=f"sweep {n}")
+    page = text(browser(town.owner), "/operations")
+    assert "No operation in the last seven days" in page
+    found = begun(town.owner, reason="<b>later</b>")
+    path = f"/operations/{found['id']}"
+    page = text(browser(town.owner), path)
+    assert f'data-call="/api/v1{path}/cancel"' in page
+    assert "&lt;b&gt;later&lt;/b&gt;" in page
+    run()
+    page = text(browser(town.owner), path)
+    assert "5 done and 1 refused of 6 jobs that matched" in page
+    assert 'href="/jobs?q=sweep"' in page
+    assert f'href="/jobs/{Job.objects.get(name="sweep r").number}"' in page
+    assert "data-call" not in page.partition("<main")[2]
+    assert f'href="{path}"' in text(browser(town.owner), "/operations")
+    assert path not in text(browser(town.mate), "/operations")
+    text(browser(town.mate), path, 404)
+    text(browser(town.staff), path)
+
+
+def test_a_page_links_to_the_jobs_of_who_asked(town: Town) -> None:
+    for n in range(4):
+        town.job(name=f"sweep {n}")
+    answer = town.owner.post("/jobs/bulk", {"action": "hold", "filter": {"user": "me"}})
+    assert 'href="/jobs?user=owner"' in text(browser(town.staff), f"/operations/{json.loads(answer.content)['id']}")

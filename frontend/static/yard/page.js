@@ -112,6 +112,17 @@ document.addEventListener("click", event => {
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy === "link" ? location.href : document.querySelector(copy.dataset.copy)?.textContent || "").then(() => toast(t("Copied")));
 });
 
+// ---- menus close when something else is meant ----
+document.addEventListener("click", event => {
+  for (const menu of document.querySelectorAll(".y-menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", event => {
+  const menu = event.key === "Escape" && event.target.closest?.(".y-menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
 // An address may name a dialog: the palette leads to "/nodes/g07#ask-drain".
 const named = /^#ask-[\w-]+$/.test(location.hash) && document.querySelector(`[data-dialog="${location.hash.slice(1)}"]`);
 if (named) named.click();

@@ -1,27 +1,42 @@
-// The queue: the chosen jobs change together, after a dry run told what would come of it.
+// The queue: the chosen jobs change together, after a dry run told what would come of it. All that wait, on other pages
+// too, are chosen by a filter; where they are many, the server goes on in the background and has a page for it.
 import "./otherwise.js";
 import { call, onRefresh, refresh, toast } from "./page.js";
 import { sentence } from "./stopping.js";
-import { clock, span, t } from "./text.js";
+import { clock, num, span, t } from "./text.js";
 
-const BULK = "/api/v1/jobs/bulk";
+const BULK = "/api/v1/jobs/bulk", MOST_REFUSALS = 20;
 const bar = document.querySelector("[data-bulk]"), all = bar.querySelector("[data-bulk-all]"), priority = bar.querySelector("select");
 const dialog = document.getElementById("ask-bulk"), form = dialog.querySelector("form"), yes = form.querySelector("[type=submit]");
 const said = form.querySelector("[data-said]"), effect = form.querySelector("[data-effect]"), refused = form.querySelector("[data-refused]"), moves = form.querySelector("[data-moves]");
+const whole = bar.querySelector("[data-bulk-whole]"), typed = form.querySelector("[data-typed]");
 let asked = {};
 
+const isWhole = () => !whole.hidden && whole.getAttribute("aria-pressed") === "true";
+const waiting = () => document.querySelector("[data-queue]").dataset;
 const boxes = () => [...document.querySelectorAll("[data-choose]")];
 function settle() {
   const some = boxes(), chosen = some.filter(box => box.checked);
   all.checked = some.length > 0 && chosen.length === some.length;
   all.indeterminate = chosen.length > 0 && !all.checked;
-  for (const tool of bar.querySelectorAll("button, select")) tool.disabled = !chosen.length;
+  const total = Number(waiting().total);
+  whole.hidden = !all.checked || total <= some.length;
+  if (whole.hidden) whole.setAttribute("aria-pressed", "false");
+  whole.textContent = isWhole() ? t("All {n} that wait here are chosen", { n: num(total) }) : t("Choose all {n} that wait here", { n: num(total) });
+  for (const tool of bar.querySelectorAll("[data-act], select")) tool.disabled = !chosen.length;
 }
 
 /** Opens the dialog with what a dry run says of this action on the chosen jobs. */
 async function ask(action, title, patch) {
   const jobs = boxes().filter(box => box.checked).map(box => Number(box.value));
-  asked = { action, jobs, ...(patch && { patch }) };
+  const { pool, total } = waiting();
+  asked = { action, ...(isWhole() ? { filter: { state: "waiting", ...(pool && { pool }) } } : { jobs }), ...(patch && { patch }) };
+  // What stops so many is typed, not clicked.
+  typed.hidden = !(isWhole() && action === "cancel");
+  typed.querySelector("span").textContent = t("Type {n} to confirm", { n: total });
+  form.elements.typed.value = "";
+  form.elements.typed.pattern = total;
+  form.elements.typed.required = !typed.hidden;
   form.querySelector("h2").textContent = title;
   effect.textContent = t("Trying…");
   said.textContent = "";
@@ -32,10 +47,11 @@ async function ask(action, title, patch) {
   dialog.showModal();
   try {
     const told = await call(BULK, { json: { ...asked, dry_run: true } });
-    effect.textContent = t("This would be done to {done} of {all} jobs.", { done: told.done, all: jobs.length }) + " " + sentence(told.stops) + queued(told.queue);
+    const tried = told.results.length;
+    effect.textContent = (told.more ? t("Of the first {tried} of {all} jobs this would be done to {done}. It goes on in the background.", { tried: num(tried), all: num(Number(total)), done: num(told.done) }) : t("This would be done to {done} of {all} jobs.", { done: told.done, all: tried })) + " " + sentence(told.stops) + queued(told.queue);
     moves.replaceChildren(...(told.queue?.moves || []).map(row));
-    refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
-    yes.disabled = !told.done;
+    refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").slice(0, MOST_REFUSALS).map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
+    yes.disabled = !told.done && !told.more;
   } catch (error) {
     effect.textContent = "";
     said.textContent = error.message;
@@ -69,6 +85,10 @@ priority.addEventListener("change", () => {
   if (priority.value) ask("change", `${priority.options[0].textContent.replace("…", "")}: ${priority.selectedOptions[0].textContent}`, { priority: /^\d+$/.test(priority.value) ? Number(priority.value) : priority.value });
   priority.value = "";
 });
+whole.addEventListener("click", () => {
+  whole.setAttribute("aria-pressed", !isWhole());
+  settle();
+});
 all.addEventListener("change", () => {
   for (const box of boxes()) box.checked = all.checked;
   settle();
@@ -78,7 +98,8 @@ form.addEventListener("submit", async event => {
   yes.disabled = true;
   try {
     const told = await call(BULK, { json: { ...asked, reason: form.elements.reason.value } });
-    toast(t("Done to {done} of {all} jobs.", { done: told.done, all: asked.jobs.length }), told.done ? "" : "failed");
+    if (told.phase) return (location.href = `/operations/${told.id}`);
+    toast(t("Done to {done} of {all} jobs.", { done: told.done, all: told.results.length }), told.done ? "" : "failed");
     for (const box of boxes()) box.checked = false;
     form.reset();
     dialog.close();
