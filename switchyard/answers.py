@@ -2344,6 +2344,8 @@ class UsageReport(TypedDict):
     is_cut: bool
     currency: str
     results: list[UsageRow]
+    rest: list[UsageRow]
+    job_count: int | None
     shares: list[ProjectShare]
 
 
@@ -2354,6 +2356,8 @@ class UsageRow(TypedDict):
     day: str | None
     project: str | None
     user: str | None
+    job: int | None
+    job_name: str | None
     pool: str | None
     model: str | None
     allocated_device_s: float
