@@ -165,7 +165,8 @@ def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: d
         ({"site": "north"}, "DataResidency", "/stages/0/site"),
         ({"only_on": [{"rack": "r-north"}]}, "NodesRestricted", "/stages/0/only_on"),
         ({"constraint": "rack=r-north"}, "NodesRestricted", "/stages/0/constraint"),
-        ({"only_on": ["n1"], "constraint": "west"}, "NodesRestricted", "/stages/0/only_on"),
+        ({"only_on": ["n1"], "constraint": "west"}, "NodesRestricted", "/stages/0/constraint"),
+        ({"only_on": [{"rack": "r-north"}], "constraint": "west"}, "NodesRestricted", "/stages/0/only_on"),
     ],
 )
 def test_what_could_never_start_is_refused_and_told_by_a_dry_run(
