@@ -15,7 +15,8 @@ from controlplane.jobs.values import Unacceptable, shown
 
 LONGEST: Final = 1000
 MOST: Final = 64
-"""So many words, and so many groups once it is written as groups that are joined by *and*."""
+"""So many words, and so many groups once it is written as groups that are joined by *and*; in these four times as many
+labels."""
 DEEPEST: Final = 8
 
 Groups = tuple[tuple[str, ...], ...]
@@ -41,7 +42,10 @@ def groups(value: object) -> Groups:
     found = _expression(tokens, value, 0)
     if tokens:
         raise Unacceptable(_("has a closing bracket too many: {value}").format(value=shown(value)))
-    return tuple(sorted({tuple(sorted(set(group))) for group in found}))
+    read = tuple(sorted({tuple(sorted(set(group))) for group in found}))
+    if len(read) > MOST or sum(map(len, read)) > 4 * MOST:
+        raise Unacceptable(_("is too long when written as groups that are joined by &; use fewer words"))
+    return read
 
 
 def _expression(tokens: list[str], value: str, depth: int) -> Groups:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
@@ -493,7 +494,13 @@ def least_nodes(request: Mapping[str, Any]) -> int:
 def only(request: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     """Return the groups of nodes and labels, of each of which the nodes of a stage must have one."""
     named = request.get("only_on", ())
-    return (*((tuple(named),) if named else ()), *(tuple(group) for group in request.get("constraint", ())))
+    return _shared((*((tuple(named),) if named else ()), *(tuple(group) for group in request.get("constraint", ()))))
+
+
+@lru_cache(maxsize=4096)
+def _shared(groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the tuple that all equal groups share, so that thousands of such stages hold them once."""
+    return groups
 
 
 def mount_sources(request: Mapping[str, Any]) -> tuple[str, ...]:

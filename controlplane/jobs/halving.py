@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -33,6 +33,11 @@ AT_ONCE: Final = 500
 FOR_GOOD: Final = frozenset({Cause.CANCELLED, Cause.EARLY_STOPPED})
 # Fields of elements that no verdict needs, and that may be long.
 _UNREAD: Final = ("spec", "labels", "parameters")
+
+_JUDGED: Final = """
+UPDATE jobs_rungresult r SET verdict = v.verdict, among = v.among, cutoff = v.cutoff
+FROM unnest(%s::bigint[], %s::text[], %s::int[], %s::float8[]) AS v(id, verdict, among, cutoff) WHERE r.id = v.id
+"""
 
 
 def rule(stored: Mapping[str, Any]) -> Halving:
@@ -131,7 +136,9 @@ def _settle(due: Sequence[tuple[int, uuid.UUID, int]]) -> int:
             ending.add(job.id)
         elif not is_over:
             facts.append(Note(job, "rung", why(halving, row), "engine", row.stage.name))
-    RungResult.objects.bulk_update(judged, ["verdict", "among", "cutoff"])
+    columns = [[getattr(row, name) for row in judged] for name in ("id", "verdict", "among", "cutoff")]
+    with connection.cursor() as cursor:
+        cursor.execute(_JUDGED, columns)
     # Of elements that end anyway nothing is judged.
     RungResult.objects.filter(id__in=[i for i, _job, _array in due], verdict="").delete()
     service.settle({fact.job.id: fact.job for fact in facts}.values(), facts, timezone.now())

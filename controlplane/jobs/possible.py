@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from django.utils.translation import gettext as _
 
@@ -53,10 +54,19 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
             if reason is not None:
                 key_of = _KEYS.get(reason.code, "devices")
                 if reason.code == "NodesRestricted":
-                    key_of = "only_on" if "only_on" in stage.request else "constraint"
+                    key_of = _restricting(job, stage, snapshot)
                 at = f"{prefix}/stages/{index}/{key_of}"
                 faults.append(FieldError(at, _impossible(stage, reason, nodes), reason.code))
     return faults
+
+
+def _restricting(job: Resolved, stage: ResolvedStage, snapshot: Snapshot) -> str:
+    """Return the key that leaves too few nodes: ``constraint`` where without it enough would be left."""
+    bare = {key: value for key, value in stage.request.items() if key != "constraint"}
+    if not bare.get("only_on"):
+        return "constraint"
+    left = never_fits(replace(_as_stage(job, stage), only=demand.only(bare)), snapshot)
+    return "only_on" if left is not None and left.code == "NodesRestricted" else "constraint"
 
 
 def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from django.db.models import F, Max, Q, QuerySet, Value
-from django.db.models.functions import Lower, StrIndex
+from django.db.models.functions import Lower, NullIf, StrIndex
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
@@ -138,6 +138,7 @@ def _people(user: User, text: str, most: int) -> Iterator[SearchHit]:
     own = people(user).filter(
         Q(username__icontains=text) | Q(first_name__icontains=text) | Q(last_name__icontains=text)
     )
-    for person in own.order_by(StrIndex(Lower("username"), Value(text)), F("username"))[:most]:
+    place = NullIf(StrIndex(Lower("username"), Value(text)), Value(0))  # null: only their own name contains it
+    for person in own.order_by(place.asc(nulls_last=True), F("username"))[:most]:
         path = f"/jobs?{urlencode({'user': person.get_username()})}"
         yield SearchHit("user", person.get_username(), person.get_full_name(), "", path)

@@ -11,6 +11,7 @@ import pytest
 
 from controlplane.fleet import world
 from controlplane.fleet.models import Node
+from controlplane.jobs import demand
 from controlplane.jobs.models import Job
 from controlplane.scheduling.store import LiveStore, clock
 from tests.controlplane.people import Town
@@ -36,6 +37,11 @@ A100 = ["*=a100", "a100=*"]
 IB = ["*=ib", "ib=*"]
 
 
+def _joined(times: int, pairs: int) -> str:
+    """A short text of many groups: ``((a&b)|(c&d))&((e&f)|(g&h))`` with other words each."""
+    return "&".join("(" + "|".join(f"(a{i}.{j}&b{i}.{j})" for j in range(pairs)) + ")" for i in range(times))
+
+
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
@@ -54,6 +60,13 @@ def test_a_constraint_is_groups_that_are_joined_by_and(text: str, groups: list[l
     assert accepted({"run": "x", "constraint": text}, **NODES).stages[0].request["constraint"] == sorted(groups)
 
 
+def test_equal_constraints_are_held_once() -> None:
+    asked = {"run": "x", "constraint": "ib&a100", "only_on": [{"rack": "r1"}]}
+    first, second = (demand.only(accepted(asked, **NODES).stages[0].request) for _ in range(2))
+    assert first is second
+    assert first == (("rack=r1",), tuple(A100), tuple(IB))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -62,7 +75,7 @@ def test_a_constraint_is_groups_that_are_joined_by_and(text: str, groups: list[l
         ("a*2", "counts of nodes"), ("[a|b]", "counts of nodes"), ("a&b|c", "needs brackets"), ("a&", "lacks a word"),
         ("|a", "lacks a word"), ("()", "lacks a word"), ("(a", "lacks a closing"), ("a)", "closing bracket too many"),
         ("(" * 400 + "a" + ")" * 400, "inside each other"), ("|".join(["a"] * 65), "at most 64 words"),
-        ("|".join(["(a&b)"] * 30), "too long"),
+        ("|".join(["(a&b)"] * 30), "too long"), (_joined(2, 6), "too long"), (_joined(4, 4), "too long"),
     ],
 )  # fmt: skip
 def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
@@ -152,7 +165,8 @@ def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: d
         ({"site": "north"}, "DataResidency", "/stages/0/site"),
         ({"only_on": [{"rack": "r-north"}]}, "NodesRestricted", "/stages/0/only_on"),
         ({"constraint": "rack=r-north"}, "NodesRestricted", "/stages/0/constraint"),
-        ({"only_on": ["n1"], "constraint": "west"}, "NodesRestricted", "/stages/0/only_on"),
+        ({"only_on": ["n1"], "constraint": "west"}, "NodesRestricted", "/stages/0/constraint"),
+        ({"only_on": [{"rack": "r-north"}], "constraint": "west"}, "NodesRestricted", "/stages/0/only_on"),
     ],
 )
 def test_what_could_never_start_is_refused_and_told_by_a_dry_run(

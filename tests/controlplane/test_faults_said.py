@@ -71,6 +71,10 @@ MORE: list[Any] = [
     {"run": "x", "constraint": "(" * 20 + "a" + ")" * 20},
     {"run": "x", "constraint": "|".join(["a"] * 65)},
     {"run": "x", "constraint": "|".join(["(a&b)"] * 30)},
+    {
+        "run": "x",
+        "constraint": "&".join("(" + "|".join(f"(a{i}{j}&b{i}{j})" for j in range(4)) + ")" for i in range(4)),
+    },
     {"run": "x", "topology": {"within": "a b"}},
     {"run": "x", "secrets": ["TOKEN"]},
     {"run": "x", "env": {"A_TOKEN": [], "B_TOKEN": masked.MASKED}, "secrets": "A_TOKEN"},

@@ -89,6 +89,12 @@ def test_projects_and_people_are_those_one_shares_a_project_with(town: Town) -> 
     assert names(town.stranger, "own", "user") == ["owner"]
 
 
+def test_people_whose_user_name_begins_so_come_first(town: Town) -> None:
+    for name, own in (("zoe", "Abe"), ("crab", ""), ("abe", ""), ("abel", "")):
+        User.objects.create(username=name, first_name=own)
+    assert names(town.staff, "ab", "user") == ["abe", "abel", "crab", "zoe"]
+
+
 @pytest.mark.parametrize(
     ("asked", "field"), [({}, "q"), ({"q": "x" * 101}, "q"), ({"q": "x", "limit": 51}, "limit"), ({"q": "\0"}, "q")]
 )
