@@ -34,6 +34,7 @@ class User(AbstractUser):
     default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     theme = models.CharField(max_length=8, choices=[("", "system"), ("light", "light"), ("dark", "dark")], blank=True)
     time_zone = models.CharField(_("time zone"), max_length=64, blank=True, default="", db_default="")
+    has_dismissed_checklist = models.BooleanField(default=False, db_default=False, editable=False)
     is_from_directory = models.BooleanField(
         _("signs in by the directory"),
         default=False,

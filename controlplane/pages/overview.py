@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
@@ -28,11 +29,11 @@ from controlplane.jobs.models import Job
 from controlplane.pages.shell import page, reader
 from controlplane.pages.timeline import chart, fitted
 from controlplane.pools.models import Pool
-from controlplane.queries import capacity_history, device_map, gangs, loads, timeline
+from controlplane.queries import capacity_history, checklist, device_map, gangs, loads, timeline
 from controlplane.queries import overview as found
 from controlplane.queries.attention import HeldDevice, attention
 from controlplane.queries.device_map import METRICS, UNITS, Facet, Metric
-from controlplane.queries.reading import redacted
+from controlplane.queries.reading import API, Representation, redacted
 from controlplane.queries.snapshots import Parts, Shared, TopicSource
 
 # With more devices the grid of links is left out; the chart and the table remain.
@@ -260,6 +261,7 @@ def show(request: HttpRequest) -> HttpResponse:
         snapshot = Shared.of(source, user).now()
         parts |= {name: msgspec.json.decode(part) for name, part in snapshot.parts.items()}
         cursors[source.topic] = snapshot.cursor
+    steps = checklist.checklist(user)
     devices = sum(len(facet["rows"]) * facet["columns"] for facet in parts["layout"])
     panels = {name.rpartition("-")[2]: mark_safe(text) for name, text in parts.items() if name.startswith("html:")}
     return page(
@@ -278,8 +280,14 @@ def show(request: HttpRequest) -> HttpResponse:
             "by": by,
             "groups": [(each, loads.group_title(each)) for each in loads.GROUPS],
             "within": within,
+            "checklist": steps,
+            "steps_done": sum(step.is_done for step in steps),
+            "address": settings.AGENTS_URL,
         },
         place="overview",
+        # The panels have topics of their own; only the first steps need the whole page.
+        topics=[Representation(f"{API}/{of}?limit=1", "", None) for of in ("nodes", "jobs") if steps],
+        every_s=5,
         crumbs=[(_("Overview"), "")],
     )
 

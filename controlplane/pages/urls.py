@@ -165,6 +165,7 @@ urlpatterns = [
     path("user/notices", user.choose_notices, name="user-notices"),
     path("user/accounts", user.Accounts.as_view(), name="socialaccount_connections"),
     path("user/sessions/<int:number>/end", user.end_session, name="user-end-session"),
+    path("user/checklist", user.dismiss_checklist, name="user-checklist"),
     path("user/theme", user.choose_theme, name="user-theme"),
     path("user/time-zone", user.choose_time_zone, name="user-time-zone"),
     path("user/tokens", user.make_token, name="user-make-token"),

@@ -207,6 +207,17 @@ def choose_theme(request: HttpRequest) -> HttpResponse:
 @login_required
 @never_cache
 @require_POST
+def dismiss_checklist(request: HttpRequest) -> HttpResponse:
+    """Takes the first steps off the user's overview, for good."""
+    user = reader(request)
+    user.has_dismissed_checklist = True
+    user.save(update_fields=["has_dismissed_checklist"])
+    return redirect("/")
+
+
+@login_required
+@never_cache
+@require_POST
 def choose_time_zone(request: HttpRequest) -> HttpResponse:
     """Stores the time zone in which pages show times to the user; empty for that of each browser."""
     user, zone = reader(request), request.POST.get("time_zone", "")

@@ -80,7 +80,7 @@ def test_every_place_of_the_navigation_is_a_page(town: Town) -> None:
 
 def test_pages_of_an_empty_yard_say_what_to_do_next(town: Town) -> None:
     client = browser(town.owner)
-    assert "This yard has no node yet" in text(client, "/")
+    assert "Register a node" in text(client, "/")
     assert "No job yet" in text(client, "/jobs")
     assert "No job matches these filters" in text(client, "/jobs?state=FAILED")
     assert "No node has joined yet" in text(client, "/nodes")
