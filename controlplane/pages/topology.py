@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -15,10 +18,13 @@ from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import domains, gangs, pools
 from controlplane.queries.domains import LOOKS, Domain, PlacedNode
 from controlplane.queries.reading import seen
+from controlplane.queries.shared import shared
 
 # Pixels: a row, a cell and the space from one to the next, where names and cells begin, and the head of a domain.
 ROW, CELL, STEP, NAME, NAMED, HEAD = 16, 10, 13, 16, 92, 26
 PER_ROW: Final = 16
+# With more nodes than this a tab asks more rarely for the drawing.
+FEW: Final = 128
 TITLES: Final = {
     "free": gettext_lazy("free"),
     "part": gettext_lazy("partly allocated"),
@@ -98,30 +104,51 @@ def _drawn(domain: Domain) -> dict[str, Any]:
     }
 
 
-@login_required
-def show(request: HttpRequest) -> HttpResponse:
-    pool, by = request.GET.get("pool", "")[:63], "pool" if request.GET.get("by") == "pool" else ""
+class _Drawing(msgspec.Struct):
+    """The live part of the page, which is the same for everybody; ``shown`` of ``count`` nodes are on it."""
+
+    html: str
+    shown: int
+    count: int
+
+
+def _drawing(pool: str, by: str) -> _Drawing:
     found = domains.found(pool, by)
     sections: dict[str, list[dict[str, Any]]] = {}
     for domain in found.domains:
         sections.setdefault(domain.above, []).append(_drawn(domain))
     shown = sum(len(domain.nodes) for domain in found.domains)
+    values = {
+        "sections": sections.items(),
+        "legend": legend(),
+        "pool": pool,
+        "shown": shown,
+        "count": found.count,
+    }
+    html = "".join([render_to_string("parts/topology_drawing.html", values)])  # a plain string, for the cache
+    return _Drawing(html, shown, found.count)
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    pool, by = request.GET.get("pool", "")[:63], "pool" if request.GET.get("by") == "pool" else ""
+    user = reader(request)
+    drawing = shared(f"topology {by} {pool}", user, lambda: _drawing(pool, by), _Drawing)
     # What fits changes as soon as a device is taken or given back.
-    changing = seen(reader(request), "/overview/gangs", {"results": gangs.gangs()})
+    changing = seen(user, "/overview/gangs", {"results": gangs.gangs()})
     return page(
         request,
         "topology.html",
         {
-            "sections": sections.items(),
-            "legend": legend(),
+            "drawn": mark_safe(drawing.html),
             "pool": pool,
             "by": by,
             "pools": pools.names(),
-            "shown": shown,
-            "count": found.count,
+            "shown": drawing.shown,
+            "count": drawing.count,
         },
         place="nodes",
         topics=[changing],
-        every_s=5,
+        every_s=5 if drawing.shown <= FEW else 30,
         crumbs=[(title_of("nodes"), "/nodes"), (_("Topology"), "")],
     )

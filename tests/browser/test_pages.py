@@ -636,6 +636,17 @@ def test_the_palette_finds_and_leads_by_keys_alone(open_page: Open, site: Site) 
     assert witness.complaints() == []
 
 
+def test_the_palette_leads_to_what_was_typed_however_fast(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/nodes/g03")
+    _drawn(page)
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option", selected=True)).to_have_text("Drain…")
+    page.keyboard.type("qwen3-32b-sft")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/jobs/{site.number('qwen3-32b-sft')}")
+    assert witness.complaints() == []
+
+
 def test_without_scripts_the_search_is_a_page(open_page: Open, site: Site) -> None:
     page, _witness = open_page("/")
     context = page.context.browser.new_context(java_script_enabled=False)

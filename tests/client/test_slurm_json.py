@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from switchyard.slurm.commands import as_json
+from switchyard.slurm.commands.records import SlurmJob
+
 REAL = json.loads((Path(__file__).parent / "slurm_fixtures" / "slurm_json.json").read_text())
 NUMBER = REAL["jobs"]
 ENDED = ",".join(str(NUMBER[name]) for name in ("steps", "failed", "killed", "plain", "stopped"))
@@ -243,6 +246,57 @@ def test_sbatch_refuses_nodes_as_slurm_does_and_says_why(server, yard, as_proble
     real = answered("sbatch", *words)
     assert (code, out) == (real["code"], real["out"])
     assert err.splitlines() == ["sbatch: error: the reason", real["err"].strip()]
+
+
+def test_sbatch_calls_an_unknown_device_a_generic_resource(server, yard, as_problem):
+    errors = [{"pointer": "/devices/0/kind", "code": "unknown_value", "detail": "no kind of device is called fpga"}]
+    server.on("POST", "/jobs", as_problem(422, "invalid_spec", "it is refused", errors=errors))
+    code, out, err = yard("slurm", "sbatch", "--gres=fpga:1", "--wrap", "true")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[0] == "sbatch: error: no kind of device is called fpga"
+    assert err.splitlines()[1].endswith("failed: Invalid generic resource (gres) specification")
+
+
+@pytest.mark.parametrize("code", ["NodesRestricted", "NodesAvoided", "DataResidency"])
+def test_a_job_that_limits_its_nodes_waits_for_bad_constraints(as_job, code):
+    job = as_job(7, "PENDING")
+    job["stages"][0]["reason"] = {"code": code, "params": {}}
+    assert SlurmJob(job).reason == "BadConstraints"
+
+
+def test_accelerators_are_counted_on_all_nodes(as_job):
+    job = as_job(7, "RUNNING")
+    job["stages"][0] |= {
+        "device_kind": "gpu", "nodes": 2, "placed": [{"node": "n1", "rank": 0}, {"node": "n2", "rank": 1}],
+        "asks_said": [{"code": "Devices", "params": {"count": 4}}, {"code": "SomeCores", "params": {"cores": "3"}}],
+    }  # fmt: skip
+    one = SlurmJob(job)
+    assert one.tres == "billing=6,cpu=6,gres/gpu=8,node=2"
+    told = as_json.accounted(one)
+    for key in ("allocated", "requested"):
+        counts = {(each["type"], each["name"]): (each["id"], each["count"]) for each in told["tres"][key]}
+        assert counts[("gres", "gpu")] == (1001, 8)
+        assert counts[("billing", "")] == (5, 6)
+    allocated = told["steps"][0]["tres"]["allocated"]
+    assert next(each["count"] for each in allocated if each["type"] == "gres") == 8
+
+
+@pytest.mark.parametrize(("state", "is_kept"), [("STARTING", False), ("RUNNING", True)])
+def test_salloc_without_a_shell_keeps_only_what_it_was_granted(server, yard, said, as_job, monkeypatch, state, is_kept):
+    """A job that shows as running may have a stage that is still being started when the user interrupts."""
+    from switchyard.slurm.commands import salloc
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    job = as_job(7, "RUNNING")
+    job["stages"][0]["state"] = state
+    server.on("POST", "/jobs", said(201, job))
+    server.on("POST", "/jobs/7/cancel", said(200, job))
+    monkeypatch.setattr(salloc.time, "sleep", interrupted)
+    code, _, err = yard("slurm", "salloc", "--no-shell", "-n1")
+    assert ("Relinquishing" in err, code == 0) == (not is_kept, is_kept)
+    assert bool(server.to("POST", "/jobs/7/cancel")) is not is_kept
 
 
 def test_what_cannot_be_one_job_is_refused_before_it_is_sent(server, yard, no_config):

@@ -13,7 +13,7 @@ from controlplane.accounts.models import User
 from controlplane.fleet.models import Device, Node
 from controlplane.pages import links_graph, topology
 from controlplane.pools.models import Pool
-from controlplane.queries import domains
+from controlplane.queries import domains, shared
 from tests.controlplane.people import Town
 
 
@@ -93,6 +93,28 @@ def test_the_page_asks_as_often_for_many_nodes_as_for_one(town: Town, reader: Cl
             Node.objects.bulk_create(nodes)
             Pool.objects.get(name="default").nodes.add(*nodes)
     assert asked[0] == asked[1]
+
+
+def test_a_slow_drawing_is_shared_and_a_large_one_is_asked_for_more_rarely(
+    town: Town, reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.machine("n1")
+    first = reader.get("/topology")
+    assert first.context["every_s"] == 5
+    assert "<svg" in first.content.decode()
+    monkeypatch.setattr(topology, "FEW", 0)
+    monkeypatch.setattr(shared, "QUICK_S", 0.0)
+    assert reader.get("/topology").context["every_s"] == 30
+
+    def never(*_given: str) -> None:
+        raise AssertionError("it is drawn again")
+
+    monkeypatch.setattr(topology, "_drawing", never)
+    kept = reader.get("/topology", headers={"X-Yard-Part": "live"}).content.decode()
+    assert "n1: READY" in kept
+    assert "&lt;svg" not in kept
+    with pytest.raises(AssertionError, match="drawn again"):
+        reader.get("/topology?by=pool")
 
 
 def link(peer: str, kind: str, gbps: float | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import { num, t } from "./text.js";
 const palette = document.getElementById("yard-palette"), field = palette.querySelector("input");
 const list = document.getElementById("yard-found"), said = palette.querySelector("[role=status]");
 const PAUSE = 120;
-let due = 0, asked = null;
+let due = 0, asked = null, shownFor = null;
 
 const options = () => [...list.querySelectorAll("[role=option]")];
 const chosen = () => list.querySelector("[aria-selected=true]");
@@ -43,15 +43,27 @@ async function search() {
     if (!answer.ok) throw new Error(answer.status);
     list.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.children);
     here(words.toLowerCase());
+    shownFor = words;
     const count = options().length;
     said.textContent = count === 1 ? t("1 result") : t("{n} results", { n: num(count) });
     choose(options()[0]);
   } catch (error) {
     if (error.name === "AbortError") return;
     list.replaceChildren();
+    shownFor = null;
     choose(null);
     said.textContent = t("The search did not answer; try again.");
   }
+}
+
+/** Take the chosen option: of what is found for the words that stand in the field, not of what was found before. */
+async function enter() {
+  const words = field.value.trim();
+  if (words !== shownFor) {
+    clearTimeout(due);
+    await search();
+  }
+  if (palette.open && words === shownFor && words === field.value.trim()) chosen()?.click();
 }
 
 function open() {
@@ -74,7 +86,7 @@ field.addEventListener("keydown", event => {
     choose(event.key.startsWith("Arrow") ? all.at(to % all.length) : all[Math.max(0, Math.min(all.length - 1, to))]);
   } else if (event.key === "Enter") {
     event.preventDefault();
-    chosen()?.click();
+    enter();
   }
 });
 list.addEventListener("pointermove", event => choose(event.target.closest("[role=option]") ?? chosen()));

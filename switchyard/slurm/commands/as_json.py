@@ -175,7 +175,10 @@ def accounted(one: SlurmJob) -> dict[str, Any]:
     """Return a job as ``sacct --json`` lists it, with its steps."""
     has_begun = one.state != "PD"
     begun, code = moment(one.job.get("started_at")), exit_code(one.return_code, one.signal)
-    allocated = _tres(one.cpus, one.memory_mib * one.node_count, one.node_count)
+    allocated = [
+        *_tres(one, one.node_count),
+        {"type": "billing", "name": "", "id": 5, "count": one.cpus},
+    ]
     index = one.array_index
     return {
         "account": one.text("project"),
@@ -247,9 +250,13 @@ def accounted(one: SlurmJob) -> dict[str, Any]:
 _NO_CPU_TIME: Final = {kind: {"seconds": 0, "microseconds": 0} for kind in ("system", "total", "user")}
 
 
-def _tres(cpus: int, memory_mib: int, nodes: int) -> list[dict[str, Any]]:
-    counts = (("cpu", 1, cpus), ("mem", 2, memory_mib), ("node", 4, nodes))
-    return [{"type": kind, "name": "", "id": number, "count": count} for kind, number, count in counts]
+def _tres(one: SlurmJob, nodes: int) -> list[dict[str, Any]]:
+    """Return what so many nodes give together; the first number of Slurm's for kinds that a site adds is 1001."""
+    counts = [("cpu", "", 1, one.cpus), ("mem", "", 2, one.memory_mib * nodes), ("node", "", 4, nodes)]
+    if one.accelerators:
+        kind, each = one.accelerators
+        counts.append(("gres", kind, 1001, each * nodes))
+    return [{"type": kind, "name": name, "id": id_, "count": count} for kind, name, id_, count in counts]
 
 
 def _step(one: SlurmStep) -> dict[str, Any]:
@@ -273,7 +280,7 @@ def _step(one: SlurmStep) -> dict[str, Any]:
         "task": {"distribution": "Block"},
         "tres": {
             **{kind: {"max": [], "min": [], "average": [], "total": []} for kind in ("requested", "consumed")},
-            "allocated": _tres(one.cpus, one.memory_mib, len(one.nodes)),
+            "allocated": _tres(one, len(one.nodes)),
         },
     }
 

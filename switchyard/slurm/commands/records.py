@@ -30,7 +30,7 @@ _REASONS: Final = {
     "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "BeginTime": "BeginTime", "BackoffAfterFailure": "BeginTime", "CapacityInsufficient": "Resources",
     "Fragmented": "Resources", "WaitingForPreemption": "Resources", "PlannedDeviceBusy": "Resources",
-    "NodesRestricted": "Resources", "NodesAvoided": "Resources", "DataResidency": "Resources",
+    "NodesRestricted": "BadConstraints", "NodesAvoided": "BadConstraints", "DataResidency": "BadConstraints",
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",
     "PendingEvaluation": "None", "QuotaExhausted": "AssocGrpCpuLimit", "ExceedsQuotaMax": "AssocGrpCpuLimit",
@@ -178,13 +178,23 @@ class SlurmJob:
         return self.node_count
 
     @property
-    def gres(self) -> str:
-        """Accelerators of each node: ``gres/gpu:4``; N/A where there are none."""
+    def accelerators(self) -> tuple[str, int] | None:
+        """The kind of its accelerators and their count on each node; None where it has none."""
         for one in self.stage.get("asks_said") or []:
             params = one.get("params") or {}
             if one.get("code") in ("Devices", "OneShare", "Shares", "OnePartition", "Partitions"):
-                return f"gres/{self.stage.get('device_kind') or 'gpu'}:{params.get('count', 1)}"
-        return "N/A"
+                return clean.line(self.stage.get("device_kind") or "gpu"), int(params.get("count") or 1)
+        return None
+
+    @property
+    def gres(self) -> str:
+        """Accelerators of each node: ``gres/gpu:4``; N/A where there are none."""
+        return f"gres/{self.accelerators[0]}:{self.accelerators[1]}" if self.accelerators else "N/A"
+
+    @property
+    def gres_of_all(self) -> str:
+        """Accelerators of all its nodes, as a part of TRES: ``gres/gpu=8``; empty where there are none."""
+        return f"gres/{self.accelerators[0]}={self.accelerators[1] * self.node_count}" if self.accelerators else ""
 
     def unread(self) -> SlurmJob:
         """Return the job without what only its file tells, so that a list does not read every file."""
@@ -233,7 +243,7 @@ class SlurmJob:
     @property
     def tres(self) -> str:
         """What all its nodes give: ``billing=2,cpu=2,mem=200M,node=1``."""
-        gres = "" if self.gres == "N/A" else f"{self.gres.replace(':', '=')},"
+        gres = f"{self.gres_of_all}," if self.accelerators else ""
         memory = f"mem={self.memory_mib * self.node_count}M," if self.memory_mib else ""
         return f"billing={self.cpus},cpu={self.cpus},{gres}{memory}node={self.node_count}"
 

@@ -35,14 +35,16 @@ def run(words: Sequence[str]) -> int:
     with connect() as client:
         job = client.jobs.submit(made.spec)
         stays = any(word.option == "no-shell" for word in found)
+        is_granted = False
         try:
             _await(client, job)
+            is_granted = True
             print(f"salloc: Granted job allocation {job.number}", file=sys.stderr, flush=True)
             return 0 if stays else _inside(job, command)
         except KeyboardInterrupt:
             raise SlurmFault(f"salloc: Job allocation {job.number} has been revoked.") from None
         finally:
-            if not (stays and job.state == "RUNNING"):
+            if not (stays and is_granted):
                 _relinquish(client, job)
 
 

@@ -156,10 +156,12 @@ def _refused(problem: ApiProblem, spec: dict[str, Any]) -> SlurmFault:
     elif faults := [one for one in problem.errors if any(key in str(one.get("pointer")) for key in PLACES)]:
         pointer = str(faults[0].get("pointer"))
         first = f"sbatch: error: {faults[0].get('detail') or ''}\n"
-        named = faults[0].get("code") == "unknown_value"
-        is_unlabelled = pointer.endswith("/constraint")
-        said = "Invalid node name specified" if named else "Requested node configuration is not available"
-        said = "Invalid feature specification" if is_unlabelled else said
+        said = "Requested node configuration is not available"
+        if pointer.endswith("/constraint"):
+            said = "Invalid feature specification"
+        elif faults[0].get("code") == "unknown_value":
+            is_device = "/devices" in pointer
+            said = "Invalid generic resource (gres) specification" if is_device else "Invalid node name specified"
     else:
         first, said = "", why(problem)
     return SlurmFault(f"{first}sbatch: error: Batch job submission failed: {said}")

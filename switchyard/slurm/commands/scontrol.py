@@ -113,7 +113,7 @@ def _job(job: SlurmJob) -> list[list[tuple[str, str]]]:
     expected = [] if places else [("SchedNodeList", "(null)")] if job.stage.get("planned") else []
     has_begun = job.state != "PD"
     tres = f"cpu={job.cpus},mem={job.memory_mib * job.node_count}M,node={job.node_count},billing={job.cpus}"
-    gres = f",{job.gres.replace(':', '=')}" if job.gres != "N/A" else ""
+    gres = f",{job.gres_of_all}" if job.accelerators else ""
     return [
         [("JobId", str(job.number)), *array, ("JobName", job.text("name"))],
         [("UserId", f"{job.text('user')}(0)"), ("GroupId", f"{job.text('user')}(0)"), ("MCS_label", "N/A")],
