@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 from websockets.asyncio.client import ClientConnection
@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from agents.decode import BoundedDecoder
 from agents.ends import clause, say
 from agents.link.session_window import Broken, SessionWindow
-from agents.protocol import PIECE_BYTES, OpenSession, SessionEnd, SessionWord
+from agents.protocol import PIECE_BYTES, WINDOW_BYTES, OpenSession, SessionEnd, SessionWord
 from agents.supervisor.listeners import Listener, listeners_of
 
 CONNECT_S: Final = 5.0
@@ -57,9 +57,8 @@ async def forward(line: ClientConnection, asked: OpenSession, family: Callable[[
         await line.send(_STDOUT)
         return await _joined(line, reader, writer)
     finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        # What a stage that does not read has not taken would hold up a close.
+        writer.transport.abort()
 
 
 def _found(port: int, family: Callable[[], list[int]]) -> Listener | SessionEnd:
@@ -76,19 +75,39 @@ def _not_there(port: int, ports: dict[int, Listener]) -> str:
 
 
 async def _joined(line: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> SessionEnd:
-    window = SessionWindow()
+    window, typed = SessionWindow(), _Input()
     up = asyncio.create_task(_up(reader, line, window))
-    down = asyncio.create_task(_down(line, writer, window))
+    others = (asyncio.create_task(_down(line, typed, window)), asyncio.create_task(_write(line, writer, typed)))
     try:
-        done, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((up, *others), return_when=asyncio.FIRST_COMPLETED)
         if up in done:
             return up.result()
-        down.result()
+        for task in done:
+            task.result()
         raise Broken("the control plane ended it")
     finally:
-        for task in (up, down):
+        for task in (up, *others):
             task.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
+        await asyncio.gather(up, *others, return_exceptions=True)
+
+
+class _Input:
+    """What the caller sent and the part has not taken: at most ``WINDOW_BYTES``."""
+
+    def __init__(self) -> None:
+        self.left = bytearray()
+        self.is_over = False
+        self.more = asyncio.Event()
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece; an empty one is the end. Raises Broken after the end, and if it is more than was allowed."""
+        if self.is_over:
+            raise Broken("input after its end")
+        if len(self.left) + len(piece) > WINDOW_BYTES:
+            raise Broken("more input than was allowed")
+        self.left += piece
+        self.is_over = not piece
+        self.more.set()
 
 
 async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: SessionWindow) -> SessionEnd:
@@ -100,18 +119,29 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: Sess
     return SessionEnd(code=0)
 
 
-async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: SessionWindow) -> None:
-    """Pass on what the caller sends; an empty piece is the end of it."""
+async def _down(line: ClientConnection, typed: _Input, window: SessionWindow) -> None:
+    """Read what the caller sends; it never waits for the part, or what the caller has taken would not be heard."""
     async for message in line:
         if not isinstance(message, bytes):
             window.give(_word(message).taken)
-            continue
-        if message[:1] != _STDIN or len(message) > PIECE_BYTES + 1:
+        elif message[:1] != _STDIN or len(message) > PIECE_BYTES + 1:
             raise Broken("a message that is no input")
+        else:
+            typed.add(message[1:])
+
+
+async def _write(line: ClientConnection, writer: asyncio.StreamWriter, typed: _Input) -> NoReturn:
+    """Pass on to the part what the caller sent. It goes on after the end: the part may answer yet."""
+    while True:
+        await typed.more.wait()
+        typed.more.clear()
         with contextlib.suppress(ConnectionError):  # the other direction tells of its end
-            if len(message) == 1:
+            while piece := bytes(typed.left[:PIECE_BYTES]):
+                try:
+                    writer.write(piece)
+                    await writer.drain()
+                finally:
+                    del typed.left[: len(piece)]
+                await line.send(_encode(SessionWord(taken=len(piece))), text=True)
+            if typed.is_over:
                 writer.write_eof()
-            else:
-                writer.write(message[1:])
-                await writer.drain()
-        await line.send(_encode(SessionWord(taken=len(message) - 1)), text=True)
