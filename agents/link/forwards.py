@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn
 
 import msgspec
@@ -18,10 +19,12 @@ from agents.decode import BoundedDecoder
 from agents.ends import clause, say
 from agents.link.session_window import Broken, SessionWindow
 from agents.protocol import PIECE_BYTES, WINDOW_BYTES, OpenSession, SessionEnd, SessionWord
-from agents.supervisor.listeners import Listener, listeners_of
+from agents.supervisor.listeners import Listener, listener_at, listeners_of
 
 CONNECT_S: Final = 5.0
 MOST_TOLD: Final = 20
+# Of their own: looks at stages with many files must not hold up what else of the link runs in threads.
+_lookers: Final = ThreadPoolExecutor(2, "look")
 _STDIN, _STDOUT = b"\0", b"\1"
 _encode = msgspec.json.Encoder().encode
 _word = BoundedDecoder[SessionWord](SessionWord).read
@@ -33,7 +36,7 @@ async def forward(line: ClientConnection, asked: OpenSession, family: Callable[[
     Without ``stdin`` no connection is made: whoever asked holds the session, in which others connect. An empty piece
     tells that the port is there. Raises Broken if the control plane ended it.
     """
-    found = await asyncio.to_thread(_found, asked.port, family)
+    found = await _look(asked.port, family)
     if isinstance(found, SessionEnd):
         return found
     if not asked.stdin:
@@ -49,7 +52,7 @@ async def forward(line: ClientConnection, asked: OpenSession, family: Callable[[
         return SessionEnd(cut="refused", error=say([clause("PortSilent", port=asked.port, error=told)]))
     try:
         # Somebody else may have listened there when the connection was made.
-        again = await asyncio.to_thread(_found, asked.port, family)
+        again = await _look(asked.port, family)
         if again != found:
             return (
                 again if isinstance(again, SessionEnd) else SessionEnd(cut="refused", error=_not_there(asked.port, {}))
@@ -61,10 +64,16 @@ async def forward(line: ClientConnection, asked: OpenSession, family: Callable[[
         writer.transport.abort()
 
 
+async def _look(port: int, family: Callable[[], list[int]]) -> Listener | SessionEnd:
+    return await asyncio.get_running_loop().run_in_executor(_lookers, _found, port, family)
+
+
 def _found(port: int, family: Callable[[], list[int]]) -> Listener | SessionEnd:
     """Return where the part listens on this port, or why it cannot be reached."""
-    ports = listeners_of(family())
-    return ports.get(port) or SessionEnd(cut="refused", error=_not_there(port, ports))
+    processes = family()
+    if found := listener_at(port, processes):
+        return found
+    return SessionEnd(cut="refused", error=_not_there(port, listeners_of(processes)))
 
 
 def _not_there(port: int, ports: dict[int, Listener]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agents.protocol import WINDOW_BYTES, Phase, SessionEnd
-from agents.supervisor.listeners import listeners_of
+from agents.supervisor import listeners
+from agents.supervisor.listeners import listener_at, listeners_of
 from tests.agents.conftest import Hands
 from tests.agents.test_sessions import ended, finish
 from tests.agents.yard import Guest, order
@@ -191,6 +192,15 @@ def test_what_the_caller_takes_is_heard_while_the_stage_takes_nothing(shared: Ha
     finish(shared, name)
 
 
+def test_a_look_at_very_many_files_ends(monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+    found = listener_at(others, [os.getpid()])
+    assert found is not None
+    assert found == listeners_of([os.getpid()])[others]
+    monkeypatch.setattr(listeners, "MOST_FILES", 1)
+    assert listener_at(others, [os.getpid()]) is None
+    assert others not in listeners_of([os.getpid()])
+
+
 def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
     with socket.socket() as one, socket.socket() as two:
         for each in (one, two):
@@ -201,6 +211,7 @@ def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
         one.listen()
         two.listen()
         assert port in listeners_of([os.getpid()])
+        assert listener_at(port, [os.getpid()]) is not None
         assert port not in listeners_of([])
         reader, writer = os.pipe()
         child = os.fork()
@@ -211,6 +222,7 @@ def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
         os.read(reader, 1)
         try:
             assert port not in listeners_of([child])
+            assert listener_at(port, [child]) is None
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)
