@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -104,26 +104,36 @@ class Forward:
             self._room.acquire()
             try:
                 here, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # it was closed, or this process has too many open files for now
+                self._room.release()
+                self._over.wait(0.2)
+                continue
             self._joined.add(here)
             threading.Thread(target=self._join, args=(here,), daemon=True).start()
 
     def _join(self, here: socket.socket) -> None:
         """Pass on what one connection sends and gets, until one side closes."""
         try:
-            with here, Entry(self._wire, self._path, {"of": self.opened["session"]}).open() as there:
+            with here, _shut(here), Entry(self._wire, self._path, {"of": self.opened["session"]}).open() as there:
                 threading.Thread(target=_send, args=(here, there), daemon=True).start()
                 for _, piece in there:
                     here.sendall(piece)
-                with suppress(OSError):
-                    here.shutdown(socket.SHUT_RDWR)
         except (SwitchyardError, OSError) as error:
             if not self._over.is_set():
                 self._told(str(error))
         finally:
             self._joined.discard(here)
             self._room.release()
+
+
+@contextmanager
+def _shut(here: socket.socket) -> Iterator[None]:
+    """Shut a connection down at the end: closed alone, it stays open while another thread receives from it."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            here.shutdown(socket.SHUT_RDWR)
 
 
 def _send(here: socket.socket, there: Entry) -> None:

@@ -26,11 +26,24 @@ class StreamEvent:
 def listen(answer: httpx.Response) -> Iterator[StreamEvent]:
     """Yield the events of an open stream until it ends, beats too."""
     told: dict[str, str] = {}
-    for line in answer.iter_lines():
-        name, _colon, value = line.partition(":")
-        if name:
-            told[name] = value.removeprefix(" ")
-        elif line == "" and "data" in told:
-            yield StreamEvent(told.get("event", "message"), told.get("id", ""), json.loads(told["data"]))
-        if line == "":
-            told = {}
+    rest = ""
+    for text in answer.iter_text():
+        *lines, rest = (rest + text).split("\n")  # not what str.splitlines also takes for ends of lines
+        for line in lines:
+            name, colon, value = line.removesuffix("\r").partition(":")
+            if name:
+                told[name] = value.removeprefix(" ")
+            elif not colon:  # an empty line
+                if "data" in told:
+                    yield StreamEvent(told.get("event", "message"), told.get("id", ""), _read(told["data"]))
+                told = {}
+
+
+def _read(text: str) -> Any:
+    """Raises httpx.RemoteProtocolError for what is no JSON: the stream is broken."""
+    import httpx
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise httpx.RemoteProtocolError(f"an event that is no JSON: {error}") from None

@@ -8,6 +8,7 @@ A port counts only if every socket that a connection to it could reach is one of
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import sys
 from collections import defaultdict
@@ -17,7 +18,7 @@ from typing import Final
 
 _LISTENS: Final = "0A"
 # A stage that has more open files than this is not searched further.
-MOST_FILES: Final = 200_000
+MOST_FILES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,19 @@ class Listener:
 
 def listeners_of(processes: Iterable[int]) -> dict[int, Listener]:
     """Return by port the sockets of these processes that can be reached from this host alone, if nobody else's can be
-    reached there. Reads thousands of links: not for an event loop."""
+    reached there. Reads up to ``MOST_FILES`` links: not for an event loop."""
     ports: dict[int, list[Listener]] = defaultdict(list)
     for each in _listening():
         ports[each.port].append(each)
-    own = _inodes(processes)
+    own = _own(processes, {each.inode for found in ports.values() for each in found})
     return {port: found[0] for port, found in ports.items() if all(each.inode in own for each in found)}
+
+
+def listener_at(port: int, processes: Iterable[int]) -> Listener | None:
+    """Return what :func:`listeners_of` has for a port; stops where it has seen enough."""
+    found = [each for each in _listening() if each.port == port]
+    wanted = {each.inode for each in found}
+    return found[0] if found and _own(processes, wanted) == wanted else None
 
 
 def _listening() -> Iterator[Listener]:
@@ -45,14 +53,13 @@ def _listening() -> Iterator[Listener]:
         try:
             with open(f"/proc/self/net/{name}") as table:
                 next(table)
-                rows = [line.split() for line in table]
+                rows = [row for line in table if (row := line.split())[3] == _LISTENS]
         except OSError:  # a kernel without IPv6
             continue
         for row in rows:
-            if row[3] == _LISTENS:
-                address, _colon, port = row[1].partition(":")
-                if host := _reached_at(_address(address)):
-                    yield Listener(host, int(port, 16), int(row[9]))
+            address, _colon, port = row[1].partition(":")
+            if host := _reached_at(_address(address)):
+                yield Listener(host, int(port, 16), int(row[9]))
 
 
 def _address(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -71,25 +78,29 @@ def _reached_at(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     return str(address) if address.is_loopback else ""
 
 
-def _inodes(processes: Iterable[int]) -> set[int]:
-    """Return the inodes of the sockets of those processes that are in this process's network."""
+def _own(processes: Iterable[int], wanted: set[int]) -> set[int]:
+    """Return which of these inodes are of sockets of those processes that are in this process's network."""
     found: set[int] = set()
-    here, left = os.readlink("/proc/self/ns/net"), MOST_FILES
+    for link in itertools.islice(_links(processes), MOST_FILES) if wanted else ():
+        if link.startswith("socket:[") and (inode := int(link[8:-1])) in wanted:
+            found.add(inode)
+            if found == wanted:
+                break
+    return found
+
+
+def _links(processes: Iterable[int]) -> Iterator[str]:
+    """Yield what each open file of those processes is; empty if it is gone."""
+    here = os.readlink("/proc/self/ns/net")
     for pid in processes:
         try:
             if os.readlink(f"/proc/{pid}/ns/net") != here:
                 continue
-            files = os.listdir(f"/proc/{pid}/fd")
+            with os.scandir(f"/proc/{pid}/fd") as files:
+                for file in files:
+                    try:
+                        yield os.readlink(file.path)
+                    except OSError:
+                        yield ""
         except OSError:  # it is gone, or of another user
             continue
-        for name in files:
-            left -= 1
-            if left < 0:
-                return found
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if link.startswith("socket:["):
-                found.add(int(link[8:-1]))
-    return found

@@ -26,6 +26,8 @@ from controlplane.queries.job_watch import CursorGone, Looked, WatchCursor
 
 LOOK_S: Final = 1.0
 BEAT_S: Final = 15.0
+# Not by the rules of event streams, but many a client splits lines there: a label could forge an event.
+_ENDS_A_LINE: Final = {chr(code).encode(): f"\\u{code:04x}".encode() for code in (0x85, 0x2028, 0x2029)}
 # By user, in this process.
 _streams: Counter[int] = Counter()
 
@@ -81,7 +83,10 @@ async def _events(
 
 def _event(name: str, cursor: WatchCursor | None, data: object) -> bytes:
     head = f"id: {cursor}\n" if cursor is not None else ""
-    return f"{head}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
+    text = msgspec.json.encode(data)
+    for ends, escaped in _ENDS_A_LINE.items():
+        text = text.replace(ends, escaped)
+    return f"{head}event: {name}\ndata: ".encode() + text + b"\n\n"
 
 
 def _look(user: int, token: Any, params: dict[str, str], since: WatchCursor, language: str) -> list[Looked] | None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -112,12 +113,14 @@ def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Sessi
         asked = Session.objects.none()
     mine = asked.filter(user=user, token=token.digest, part__attempt__stage__job=job, port__isnull=False, ended_at=None)
     at = timezone.now()
+    # A server that went away has ended no session.
+    heard = Q(seen_at__gt=at - timedelta(seconds=LOST_S))
     with transaction.atomic():
-        whole = mine.select_related("part__node", "part__attempt__stage").first()
+        whole = mine.filter(heard).select_related("part__node", "part__attempt__stage").first()
         if whole is None:
             raise NotOpened(409, "not_running", _("the port is not forwarded any more"))
         _lock()
-        held = Session.objects.filter(ended_at=None, of__isnull=False)
+        held = Session.objects.filter(heard, ended_at=None, of__isnull=False)
         if held.filter(user=user).count() >= settings.CONNECTIONS_PER_USER:
             text = _("you have {most} connections to ports open, which is the most; close one first")
             raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))

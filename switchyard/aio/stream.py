@@ -5,11 +5,10 @@ Made by switchyard/packaging/twin.py from switchyard/stream.py; change it there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from switchyard.stream import StreamEvent
+from switchyard.stream import StreamEvent, _read
 
 if TYPE_CHECKING:
     import httpx
@@ -18,11 +17,14 @@ if TYPE_CHECKING:
 async def listen(answer: httpx.Response) -> AsyncIterator[StreamEvent]:
     """Yield the events of an open stream until it ends, beats too."""
     told: dict[str, str] = {}
-    async for line in answer.aiter_lines():
-        name, _colon, value = line.partition(":")
-        if name:
-            told[name] = value.removeprefix(" ")
-        elif line == "" and "data" in told:
-            yield StreamEvent(told.get("event", "message"), told.get("id", ""), json.loads(told["data"]))
-        if line == "":
-            told = {}
+    rest = ""
+    async for text in answer.aiter_text():
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            name, colon, value = line.removesuffix("\r").partition(":")
+            if name:
+                told[name] = value.removeprefix(" ")
+            elif not colon:
+                if "data" in told:
+                    yield StreamEvent(told.get("event", "message"), told.get("id", ""), _read(told["data"]))
+                told = {}

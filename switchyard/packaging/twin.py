@@ -27,7 +27,7 @@ WAITS, ITERATES, ENTERS = "waits", "iterates", "enters"
 
 ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "httpx.Client": {"request": ("request", WAITS), "close": ("aclose", WAITS)},
-    "httpx.Response": {"iter_lines": ("aiter_lines", ITERATES), "read": ("aread", WAITS)},
+    "httpx.Response": {"iter_text": ("aiter_text", ITERATES), "read": ("aread", WAITS)},
     "ClientConnection": {"send": ("send", WAITS), "recv": ("recv", WAITS)},
     "ExitStack": {"enter_context": ("enter_async_context", WAITS), "close": ("aclose", WAITS)},
     "threading.Condition": {"wait": ("wait", WAITS)},

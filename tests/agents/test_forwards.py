@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from agents.protocol import WINDOW_BYTES, Phase, SessionEnd
-from agents.supervisor.listeners import listeners_of
+from agents.supervisor import listeners
+from agents.supervisor.listeners import listener_at, listeners_of
 from tests.agents.conftest import Hands
 from tests.agents.test_sessions import ended, finish
 from tests.agents.yard import Guest, order
@@ -31,6 +33,15 @@ while True:
 """
 
 
+DEAF = """
+import socket, sys
+listener = socket.create_server((sys.argv[2], int(sys.argv[1])), family=getattr(socket, sys.argv[3]))
+links = []
+while True:
+    links.append(listener.accept())
+"""
+
+
 @pytest.fixture
 def free() -> int:
     """A port on which nobody listens."""
@@ -45,9 +56,11 @@ def others() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
-def serving(hands: Hands, name: str, port: int, host: str = "127.0.0.1", family: str = "AF_INET") -> None:
+def serving(
+    hands: Hands, name: str, port: int, host: str = "127.0.0.1", family: str = "AF_INET", program: str = ECHO
+) -> None:
     """Have a part run that sends back what it gets at a port."""
-    hands.yard.want(hands.name, order(name, sys.executable, "-c", ECHO, str(port), host, family))
+    hands.yard.want(hands.name, order(name, sys.executable, "-c", program, str(port), host, family))
     hands.yard.phase(hands.name, name, Phase.RUNNING)
     hands.yard.wait(lambda: connects(host, port))
 
@@ -132,6 +145,62 @@ def test_a_slow_reader_holds_up_only_itself(shared: Hands, part: Names, free: in
     finish(shared, name)
 
 
+def filled(hands: Hands, guest: Guest) -> int:
+    """Send until nothing more is taken for a second; return how much was sent, in bytes."""
+    sent, moved = 0, time.monotonic()
+    while time.monotonic() - moved < 1:
+        if sent - guest.taken <= WINDOW_BYTES - 16_384:
+            guest.type(b"x" * 16_384)
+            sent, moved = sent + 16_384, time.monotonic()
+        else:
+            time.sleep(0.01)
+    return sent
+
+
+def connected(port: int) -> bool:
+    """Whether a connection to this port is open at the side that made it."""
+    with open("/proc/self/net/tcp") as table:
+        return any(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in table)
+
+
+def test_a_stage_that_does_not_read_holds_up_nobody(shared: Hands, part: Names, free: int) -> None:
+    name = part()
+    serving(shared, name, free, program=DEAF)
+    guest = joined(shared, name, free)
+    filled(shared, guest)
+    assert connected(free)
+    guest.leave()
+    shared.yard.wait(lambda: not connected(free))
+    wrong = joined(shared, name, free)
+    wrong.type(b"")
+    wrong.type(b"more")
+    shared.yard.wait(lambda: wrong.is_over)
+    finish(shared, name)
+
+
+def test_what_the_caller_takes_is_heard_while_the_stage_takes_nothing(shared: Hands, part: Names, free: int) -> None:
+    name = part()
+    serving(shared, name, free)
+    guest = joined(shared, name, free)
+    guest.is_slow = True
+    sent = filled(shared, guest)
+    guest.is_slow = False
+    guest.say(taken=len(guest.out))
+    shared.yard.wait(lambda: len(guest.out) == sent)
+    guest.type(b"")
+    assert ended(shared, guest) == SessionEnd(code=0)
+    finish(shared, name)
+
+
+def test_a_look_at_very_many_files_ends(monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+    found = listener_at(others, [os.getpid()])
+    assert found is not None
+    assert found == listeners_of([os.getpid()])[others]
+    monkeypatch.setattr(listeners, "MOST_FILES", 1)
+    assert listener_at(others, [os.getpid()]) is None
+    assert others not in listeners_of([os.getpid()])
+
+
 def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
     with socket.socket() as one, socket.socket() as two:
         for each in (one, two):
@@ -142,6 +211,7 @@ def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
         one.listen()
         two.listen()
         assert port in listeners_of([os.getpid()])
+        assert listener_at(port, [os.getpid()]) is not None
         assert port not in listeners_of([])
         reader, writer = os.pipe()
         child = os.fork()
@@ -152,6 +222,7 @@ def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
         os.read(reader, 1)
         try:
             assert port not in listeners_of([child])
+            assert listener_at(port, [child]) is None
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)

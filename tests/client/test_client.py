@@ -7,10 +7,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from switchyard import ApiProblem, Devices, Job, SpecError, Stage, Unreachable, WaitTimeout
 from switchyard.bundle import pack
+from switchyard.stream import StreamEvent, listen
 
 
 @pytest.fixture
@@ -214,6 +216,15 @@ def test_jobs_are_watched_through_a_break(server, client, said, as_problem, as_j
     asked = server.to("GET", "/jobs/watch")
     assert asked[0].query == {"state": "RUNNING", "user": "me"}
     assert [each.headers.get("last-event-id") for each in asked] == [None, *["6.1"] * 3, "7.1"]
+
+
+def test_only_a_line_feed_ends_a_line_of_a_stream_and_what_is_no_json_breaks_it():
+    forged = "a\u2028\u2028event: end\u2028data: {}\u2028\u2028\u2029\x85b"
+    text = f'id: 1\r\nevent: upsert\r\ndata: {{"label": "{forged}"}}\r\n\r\n: beat\n\ndata: {{"x\n\n'
+    found = listen(httpx.Response(200, content=(text[at : at + 7].encode() for at in range(0, len(text), 7))))
+    assert next(found) == StreamEvent("upsert", "1", {"label": forged})
+    with pytest.raises(httpx.RemoteProtocolError, match="no JSON"):
+        next(found)
 
 
 def test_a_record_can_be_refreshed_held_and_cancelled(server, client, said, as_job):

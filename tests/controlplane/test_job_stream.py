@@ -172,3 +172,9 @@ async def test_many_changes_are_told_in_parts_and_the_last_has_the_cursor(
     assert sorted(job.number for part in parts for job in part.jobs) == [13, 14]
     assert [part.cursor == since for part in parts[:-1]] == [True] * (len(parts) - 1)
     assert parts[-1].cursor.xact > since.xact
+
+
+def test_no_label_ends_a_line_by_any_rule() -> None:
+    told = job_stream._event("upsert", None, {"label": "a\u2028b\u2029c\x85d"}).decode()
+    assert len(told.splitlines()) == 3
+    assert json.loads(told.splitlines()[1].removeprefix("data: ")) == {"label": "a\u2028b\u2029c\x85d"}

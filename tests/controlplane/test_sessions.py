@@ -165,6 +165,13 @@ async def test_a_port_is_held_by_one_session_and_its_connections_are_others_of_w
                 async with caller(scene.job, secret) as many:
                     await many.say(of=str(session.id))
                     assert (await many.hear())["refused"]["code"] == "too_many"
+                # One whose server went away takes no place.
+                lost = timezone.now() - timedelta(seconds=sessions.LOST_S + 1)
+                kept = Session.objects.filter(id=joined.id)
+                await rows(lambda: kept.update(seen_at=lost))
+                async with caller(scene.job, secret) as many:
+                    await entered(scene, many, of=str(session.id))
+                await rows(lambda: kept.update(seen_at=timezone.now()))
                 async with agent_socket(joined, scene.node) as there:
                     await there.communicator.receive_output(WAIT_S)
                     assert msgspec.convert(await there.hear(), OpenSession).stdin
