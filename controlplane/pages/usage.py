@@ -17,16 +17,20 @@ from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import usage
 from controlplane.queries.reading import API
 
+# Of one job one asks who submitted it, and for which project.
+COLUMNS = {"job": "job,project,user"}
 RANGES = {"7d": 7, "30d": 30, "90d": 90, "365d": 365}
 GROUPS = {
     "project": gettext_lazy("Project"),
     "user": gettext_lazy("User"),
+    "job": gettext_lazy("Job"),
     "model": gettext_lazy("Model"),
     "pool": gettext_lazy("Pool"),
 }
 # A chart with more layers could not be told apart.
 MOST_LAYERS = 7
 MOST_LINES = 200
+MOST_JOBS = 100
 
 
 def _chart(found: usage.UsageReport, kind: str) -> dict[str, Any]:
@@ -53,6 +57,9 @@ def _line(row: usage.UsageRow, group: str) -> dict[str, Any]:
     held = row.allocated_device_s or 1.0
     return {
         "name": getattr(row, group) or row.kind,
+        "job": row.job,
+        "job_name": row.job_name,
+        "of": " · ".join(filter(None, (row.project, row.user))) if row.job else "",
         "kind": row.kind,
         "hours": row.allocated_device_s,
         "busy": row.busy_device_s / held,
@@ -77,23 +84,30 @@ def _chosen(request: HttpRequest, name: str, known: Mapping[str, Any] | Sequence
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     user = reader(request)
-    span, group = _chosen(request, "range", RANGES, "30d"), _chosen(request, "by", GROUPS, "project")
+    group = _chosen(request, "by", GROUPS, "project")
+    spans = {name: days for name, days in RANGES.items() if group != "job" or days <= usage.LONGEST_BY_JOB.days}
+    span = _chosen(request, "range", spans, "30d")
     names = usage.project_names(user)
     project = _chosen(request, "project", names, "")
     today = usage.asked().last
     days = {"from": (today - timedelta(days=RANGES[span] - 1)).isoformat(), "to": today.isoformat()}
     by_day = usage.usage(user, usage.asked(days["from"], days["to"], "day,project", project))
-    rows = usage.usage(user, usage.asked(days["from"], days["to"], group, project))
-    kinds = sorted({row.kind for row in rows.results}, key=lambda kind: (kind == "cpu", kind))
+    by = COLUMNS.get(group, group)
+    rows = usage.usage(user, usage.asked(days["from"], days["to"], by, project, MOST_JOBS))
+    told = [*rows.results, *rows.rest]
+    kinds = sorted({row.kind for row in told}, key=lambda kind: (kind == "cpu", kind))
     kind = _chosen(request, "kind", kinds, kinds[0] if kinds else "")
     lines = [_line(row, group) for row in rows.results]
-    asked = {**days, "by": f"day,{group}", "format": "csv"} | ({"project": project} if project else {})
+    asked = {**days, "by": by if group == "job" else f"day,{group}", "format": "csv"}
+    asked |= {"project": project} if project else {}
+    asked |= {"limit": str(usage.MOST_JOBS)} if group == "job" else {}  # the page shows fewer
+    jobs = len({row.job for row in rows.results}) if group == "job" else 0
     return page(
         request,
         "usage.html",
         {
             "span": span,
-            "ranges": list(RANGES),
+            "ranges": list(spans),
             "group": group,
             "groups": GROUPS,
             "title": GROUPS[group],
@@ -102,11 +116,15 @@ def show(request: HttpRequest) -> HttpResponse:
             "kind": kind,
             "kinds": kinds,
             "chart": _chart(by_day, kind),
-            "lines": lines[:MOST_LINES],
+            "lines": lines[: len(lines) if jobs else MOST_LINES],
+            "rest": [_line(row, group) for row in rows.rest],
+            "job_count": rows.job_count or 0,
+            "jobs": jobs,
+            "others": (rows.job_count or 0) - jobs,
             "line_count": len(lines),
-            "has_cost": any(row.cost is not None for row in rows.results),
-            "has_energy": any(row.energy_j is not None for row in rows.results),
-            "has_co2": any(row.co2_g is not None for row in rows.results),
+            "has_cost": any(row.cost is not None for row in told),
+            "has_energy": any(row.energy_j is not None for row in told),
+            "has_co2": any(row.co2_g is not None for row in told),
             "found": rows,
             "shares": rows.shares,
             "most_share": max((max(share.target, share.received) for share in rows.shares), default=1.0),

@@ -17,7 +17,7 @@ from controlplane.pools.models import Quota
 NEW: Final = timedelta(days=7)
 
 
-class Step(NamedTuple):
+class FirstStep(NamedTuple):
     """One step: whether it ``is_done``, and whether this user ``may`` do it. ``job`` is the number of one to open."""
 
     name: str
@@ -26,7 +26,7 @@ class Step(NamedTuple):
     job: int | None = None
 
 
-def checklist(user: User) -> list[Step]:
+def checklist(user: User) -> list[FirstStep]:
     """Return the first steps; none for who has dismissed them, where all are done, and where the cluster is not new."""
     if user.has_dismissed_checklist:
         return []
@@ -35,13 +35,13 @@ def checklist(user: User) -> list[Step]:
         return []
     newest = Job.objects.filter(visible_jobs(user)).order_by("-number").values_list("number", flat=True).first()
     steps = [
-        Step("node", Node.objects.exists(), may(user, Permit.CHANGE_NODES)),
-        Step(
+        FirstStep("node", Node.objects.exists(), may(user, Permit.CHANGE_NODES)),
+        FirstStep(
             "project",
             Project.objects.exists() and Quota.objects.exists(),
             may(user, Permit.ADD_PROJECTS) and may(user, Permit.ADD_QUOTAS),
         ),
-        Step("job", first is not None, submittable(user).exists()),
-        Step("result", Job.objects.filter(state="COMPLETED").exists(), newest is not None, newest),
+        FirstStep("job", first is not None, submittable(user).exists()),
+        FirstStep("result", Job.objects.filter(state="COMPLETED").exists(), newest is not None, newest),
     ]
     return [] if all(step.is_done for step in steps) else steps

@@ -161,7 +161,7 @@ _LEDGER: Final = f"SELECT *, NULL::bigint AS job_count FROM usage_ledgerentry WH
 _JOBS: Final = f"""
 SELECT e.*, j.pool_id, top.job_count FROM (
     SELECT job_id, count(*) OVER () AS job_count FROM usage_jobentry WHERE {_CHOSEN}
-    GROUP BY job_id ORDER BY sum(charged_ms) DESC, job_id LIMIT %(most_jobs)s) top
+    GROUP BY job_id ORDER BY sum(charged_ms::float8) DESC, job_id LIMIT %(most_jobs)s) top
 JOIN usage_jobentry e ON e.job_id = top.job_id AND e.day >= %(first)s AND e.day <= %(last)s
 JOIN jobs_job j ON j.id = e.job_id
 """

@@ -15,11 +15,11 @@ from switchyard.cli.session import connect
 
 EXAMPLES = """
   yard usage                                   your projects over the last 30 days
-  yard usage --by user,model -p vision --from 7d
+  yard usage --by job -p vision --from 7d --limit 20
   yard usage --by project,user --from 2027-01-01 --to 2027-01-31 --csv > january.csv
 """
 
-GROUPS = ("day", "project", "user", "pool", "model")
+GROUPS = ("day", "project", "user", "job", "pool", "model")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -35,18 +35,26 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", dest="last", type=_day, metavar="DAY", help="last UTC day, included; today if not told")
     parser.add_argument("-p", "--project", default="", help="of this project only")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="by job, of so many jobs: those that were charged most; 1000 if not told, at most 10000",
+    )
     parser.add_argument("--csv", action="store_true", help="as CSV, for accounting")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = {"by": args.by, "first": args.first, "last": args.last, "project": args.project}
+    wanted = {"by": args.by, "first": args.first, "last": args.last, "project": args.project, "limit": args.limit}
     with connect(args) as client:
         if args.csv:
             sys.stdout.write(client.usage_csv(**wanted))
             return exits.OK
         found = client.usage(**wanted)
     output.many(args, found["results"], columns(found), name=lambda row: _name(row, found["by"]))
+    if rest := [f"{_number(row['allocated_device_s'] / 3600)} h of {row['kind']}" for row in found.get("rest", [])]:
+        print(f"{_others(found)} used {', '.join(rest)}", file=sys.stderr)
     if found.get("is_cut"):
         print("there are more rows: ask for fewer days or groups", file=sys.stderr)
     if not found.get("is_complete", True):
@@ -56,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
 
 def columns(found: Row) -> list[Column]:
     """Return the columns of this answer: its groups, then times in hours, energy and cost."""
-    groups = [Column(name.upper(), _field(name)) for name in GROUPS if name in found["by"]]
+    fields = [(name.upper(), name) for name in GROUPS if name in found["by"]]
+    if "job" in found["by"]:
+        fields.insert(fields.index(("JOB", "job")) + 1, ("NAME", "job_name"))
+    groups = [Column(title, _field(name)) for title, name in fields]
     return [
         *groups,
         Column("KIND", _field("kind")),
@@ -76,6 +87,12 @@ def columns(found: Row) -> list[Column]:
         Column(found.get("currency") or "COST", lambda row: None if row["cost"] is None else f"{row['cost']:.2f}",
                right=True),
     ]  # fmt: skip
+
+
+def _others(found: Row) -> str:
+    """Who used the rest: the jobs that are not told, and those that are no longer there."""
+    others = (found.get("job_count") or 0) - len({row["job"] for row in found["results"]})
+    return f"{others} other jobs, and those that are no longer there," if others else "jobs that are no longer there"
 
 
 def _name(row: Row, by: list[str]) -> str:

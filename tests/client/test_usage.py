@@ -44,6 +44,23 @@ def test_usage_is_a_row_for_each_group_and_kind(yard, server, said):
     assert yard("usage", "-o", "name")[1] == "vision\nvision\n"
 
 
+def test_by_job_the_others_are_told_beside_the_table(yard, server, said):
+    row = {**ROW, "project": None, "job": 42, "job_name": "sft\x1b[31m"}
+    rest = [{**ROW, "project": None, "job": None, "job_name": None}]
+    found = {**FOUND, "by": ["job"], "results": [row], "rest": rest, "job_count": 8}
+    server.on("GET", "/usage", said(200, found))
+    code, out, err = yard("usage", "--by", "job", "--limit", "1")
+    assert code == 0
+    title, line = (line.split("\t") for line in out.splitlines())
+    assert (title[:3], line[0], line[2]) == (["JOB", "NAME", "KIND"], "42", "gpu")
+    assert "\x1b" not in out
+    assert "7 other jobs, and those that are no longer there, used 100 h of gpu" in err
+    assert server.to("GET", "/usage")[0].query == {"by": "job", "limit": "1"}
+    server.on("GET", "/usage", said(200, {**found, "job_count": 1}))
+    assert "jobs that are no longer there used 100 h of gpu" in yard("usage", "--by", "job")[2]
+    assert yard("usage", "--by", "job", "-o", "name")[1] == "42\n"
+
+
 def test_a_span_is_counted_back_from_today(yard, server, said):
     server.on("GET", "/usage", said(200, FOUND))
     assert yard("usage", "--from", "7d")[0] == 0

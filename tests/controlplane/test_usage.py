@@ -623,6 +623,58 @@ def test_pages_show_a_reader_their_own_usage_and_the_receipt_of_their_job(town: 
     assert "结束后给出建议" in shown
 
 
+def test_the_page_by_job_leads_to_the_receipts_of_jobs_that_the_reader_may_see(used: Town) -> None:
+    numbers = dict(Job.objects.filter(number__gte=1000).values_list("project__name", "number"))
+
+    def shown(person: Any, **query: str) -> str:
+        client = Client()
+        client.force_login(person.user)
+        asked = {"by": "job", "range": "90d", **query}
+        return client.get("/usage", asked, headers={"accept-language": "en-US"}).content.decode()
+
+    mine = shown(used.viewer)
+    assert f'href="/jobs/{numbers["default"]}/usage">#{numbers["default"]} past</a>' in mine
+    assert "default · owner" in mine
+    assert f"#{numbers['other']}" not in mine
+    assert "by=job%2Cproject%2Cuser" in mine
+    keeper = shown(somebody("accountant"))
+    assert all(f"#{number}</span>" in keeper for number in numbers.values())
+    assert '/usage">#' not in keeper, "no name of a job that they may not see, and no way to it"
+    with rewritten():
+        Job.objects.get(number=numbers["default"]).delete()
+    gone = shown(used.viewer)
+    assert "jobs that are no longer there" in gone
+    assert "other jobs" not in gone
+    assert "range=365d" not in gone
+    assert 'aria-current="true">30d' in shown(used.viewer, range="365d")
+
+
+def test_the_receipt_and_the_usage_of_claims_that_share_a_device_say_the_same(town: Town) -> None:
+    """And what they were busy together is what the device was."""
+    town.machine()
+    card = Device.objects.filter(kind="gpu").first()
+    assert card is not None
+    begin = NOW - timedelta(hours=2)
+    Device.objects.filter(pk=card.pk).update(mode="shared")
+    for milli, first, last in ((250, 0, 10), (500, 0, 6), (250, 2, 10)):
+        past(town, [(card, milli)], begin + first * MINUTE, begin + last * MINUTE)
+    DeviceSample.objects.bulk_create(
+        DeviceSample(pk=(card.pk, at), device=card, at=at, utilisation=0.2)
+        for at in (begin + timedelta(seconds=5 * n) for n in range(120))
+    )
+    ledger.refresh(NOW)
+    found = {row["job"]: row for row in town.owner.read(f"/usage?{MONTH}&by=job")["results"]}
+    receipts_of = {number: town.owner.read(f"/jobs/{number}/receipt")["lines"][0] for number in found}
+    assert len(found) == 3
+    for number, row in found.items():
+        for name in ("allocated_device_s", "busy_device_s", "idle_device_s", "unknown_device_s"):
+            assert row[name] == receipts_of[number][name], name
+        assert row["unknown_device_s"] == 0
+    assert sum(row["busy_device_s"] for row in found.values()) == pytest.approx(0.2 * 600, abs=0.1)
+    (whole,) = town.owner.read(f"/usage?{MONTH}")["results"]
+    assert whole["busy_device_s"] == pytest.approx(0.2 * 600, abs=0.1)
+
+
 def test_claims_of_a_shared_device_divide_its_busy_time_by_what_they_hold(town: Town) -> None:
     town.machine()
     card = Device.objects.filter(kind="gpu").first()
