@@ -137,16 +137,32 @@ class AsyncClient:
         return pages(self.wire, "/audit", asked, most)
 
     async def usage(
-        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+        self,
+        *,
+        by: str = "project",
+        first: str | None = None,
+        last: str | None = None,
+        project: str = "",
+        limit: int | None = None,
     ) -> answers.UsageReport:
-        """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``."""
-        return await self.wire.get("/usage", {"by": by, "from": first, "to": last, "project": project or None})
+        """Return device time, energy and cost from the first to the last UTC day, in groups such as ``user,model``.
+
+        By ``job``, the results are of ``limit`` jobs, those that were charged most, and ``rest`` is what others used.
+        """
+        wanted = {"by": by, "from": first, "to": last, "project": project or None, "limit": limit}
+        return await self.wire.get("/usage", wanted)
 
     async def usage_csv(
-        self, *, by: str = "project", first: str | None = None, last: str | None = None, project: str = ""
+        self,
+        *,
+        by: str = "project",
+        first: str | None = None,
+        last: str | None = None,
+        project: str = "",
+        limit: int | None = None,
     ) -> str:
         """Return the same as CSV."""
-        wanted = {"by": by, "from": first, "to": last, "project": project or None, "format": "csv"}
+        wanted = {"by": by, "from": first, "to": last, "project": project or None, "limit": limit, "format": "csv"}
         return (await self.wire.call("GET", "/usage", params=wanted)).text
 
     async def whoami(self) -> answers.Whoami:
