@@ -262,6 +262,8 @@ def test_a_job_that_limits_its_nodes_waits_for_bad_constraints(as_job, code):
     job = as_job(7, "PENDING")
     job["stages"][0]["reason"] = {"code": code, "params": {}}
     assert SlurmJob(job).reason == "BadConstraints"
+    job["stages"][0]["expected_start"] = {"low_at": "2027-01-01T00:00:00Z"}
+    assert SlurmJob(job).reason == "Resources"
 
 
 def test_accelerators_are_counted_on_all_nodes(as_job):

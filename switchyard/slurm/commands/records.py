@@ -40,6 +40,8 @@ _REASONS: Final = {
     "NoMatchingDevice": "BadConstraints", "ExceedsClusterMax": "PartitionConfig", "PoolRefused": "AccountNotAllowed",
     "MaintenanceWindow": "ReqNodeNotAvail",
 }  # fmt: skip
+_RESTRICTED: Final = frozenset({"NodesRestricted", "NodesAvoided", "DataResidency"})
+"""Reasons of a stage that limits its nodes: of one that can never run there, and of one whose nodes are busy."""
 _FAILURES: Final = {
     "F": "NonZeroExitCode", "TO": "TimeLimit", "NF": "NodeFail", "OOM": "OutOfMemory", "DL": "DeadLine", "PR": "None",
     "BF": "JobLaunchFailure",
@@ -146,6 +148,8 @@ class SlurmJob:
             return "JobHeldUser"
         found = self.stage.get("reason") or self.job.get("reason") or {}
         code = str(found.get("code") or "None") if isinstance(found, Mapping) else "None"
+        if code in _RESTRICTED and self.stage.get("expected_start"):
+            return "Resources"  # its own nodes would do, and are busy
         return clean.line(_REASONS.get(code, code)).replace(" ", "")
 
     @property
