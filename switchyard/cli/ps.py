@@ -13,7 +13,7 @@ from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from switchyard.client import Client
 
@@ -65,37 +65,37 @@ def _once(args: argparse.Namespace, client: Client) -> None:
         "state": states, "user": user, "project": args.project, "q": args.search, "label": args.label,
         "limit": args.limit + 1,
     }  # fmt: skip
-    rows: Iterable[Row] = client.jobs.list(**wanted, array=None if args.array else "none")
-    if not args.array:
-        from heapq import merge
-
-        arrays = _Ahead(lambda: client.jobs.arrays(**wanted))
-        rows = merge(rows, arrays, key=lambda row: -row["number"])
+    rows = client.jobs.list(**wanted) if args.array else _with_arrays(client, wanted)
     count = output.many(args, _first(args.limit, rows), COLUMNS, name=units.number)
     if count == 0 and args.output in (None, "wide"):
         print(_none(args), file=sys.stderr)
 
 
-class _Ahead:
-    """Rows that are read in a thread of their own, while others are."""
+def _with_arrays(client: Client, wanted: dict[str, Any]) -> Iterator[Row]:
+    """Yield single jobs and arrays, the newest first; the arrays are read in a thread of their own meanwhile."""
+    from heapq import merge
 
-    def __init__(self, read: Callable[[], Iterable[Row]]) -> None:
-        self._rows: list[Row] = []
-        self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._read, args=(read,), daemon=True)
-        self._thread.start()
+    arrays: list[Row] = []
+    failed: list[BaseException] = []
 
-    def _read(self, read: Callable[[], Iterable[Row]]) -> None:
+    def read() -> None:
         try:
-            self._rows += read()
+            arrays.extend(client.jobs.arrays(**wanted))
         except BaseException as error:  # noqa: BLE001 - raised again where it can be answered
-            self._failed = error
+            failed.append(error)
 
-    def __iter__(self) -> Iterator[Row]:
-        self._thread.join()
-        if self._failed is not None:
-            raise self._failed
-        return iter(self._rows)
+    def awaited() -> Iterator[Row]:
+        thread.join()
+        for error in failed:
+            raise error
+        yield from arrays
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield from merge(client.jobs.list(**wanted, array="none"), awaited(), key=lambda row: -row["number"])
+    finally:
+        thread.join()  # the client outlives what it reads
 
 
 def _none(args: argparse.Namespace) -> str:
