@@ -15,7 +15,6 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import models as rows
@@ -76,7 +75,7 @@ class BudgetViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="budgets_create",
         request=BudgetSettingsSerializer,
-        responses={201: BudgetSerializer, 400: Problem, 409: Problem},
+        responses={201: BudgetSerializer},
         examples=[OpenApiExample("GPUs, each month", EXAMPLE, request_only=True)],
     )
     def create(self, request: Request) -> Response:
@@ -88,7 +87,7 @@ class BudgetViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="budgets_change",
         request=BudgetSettingsSerializer,
-        responses={200: BudgetSettingsSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: BudgetSettingsSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("More", {"hours": 800}, request_only=True)],
     )
@@ -98,7 +97,7 @@ class BudgetViewSet(ListModelMixin, ResourceViewSet):
         counted.refresh([row])
         return Response(editing.settings_of(row, BudgetSettingsSerializer))
 
-    @extend_schema(operation_id="budgets_delete", parameters=[editing.IF_MATCH], responses={204: None, 428: Problem})
+    @extend_schema(operation_id="budgets_delete", parameters=[editing.IF_MATCH], responses={204: None})
     def destroy(self, request: Request, number: int) -> Response:
         """Deletes a budget, so that nothing is held back or told for it any more. For accountants."""
         editing.delete(request, self.get_object(), BudgetSettingsSerializer)

@@ -88,7 +88,7 @@ class BundleViewSet(ResourceViewSet):
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: BundleSerializer, 200: BundleSerializer, 413: Problem, 507: Problem},
+        responses={201: BundleSerializer, 200: BundleSerializer, 507: Problem},
     )
     def create(self, request: Request) -> Response:
         """Stores a tar.gz. Uploading it again changes nothing and answers 200."""

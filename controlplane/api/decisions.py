@@ -78,7 +78,9 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
         """The plan of another profile for the inputs of this decision. Changes nothing."""
         return Response(decisions.under(self.user, number, **self.asked(DifferenceQuerySerializer)))
 
-    @extend_schema(responses={200: OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record.")})
+    @extend_schema(
+        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record.")}
+    )
     @action(detail=True)
     def record(self, request: Request, number: int) -> HttpResponse:
         """The inputs of a decision as a file for ``scheduler.cli replay``. Staff only: it shows stages of all

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import device_codes, guard, service
 from controlplane.accounts.models import Token
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import SingleViewSet
 
@@ -68,7 +68,7 @@ class DeviceCodeViewSet(SingleViewSet):
 
     @extend_schema(
         request=DeviceAskSerializer,
-        responses={201: DeviceGrantSerializer, 429: Problem},
+        responses={201: DeviceGrantSerializer},
         auth=[],
         examples=[OpenApiExample("A program", {"name": "yard on a laptop"}, request_only=True)],
     )
@@ -129,7 +129,7 @@ class OwnTokenViewSet(SingleViewSet):
 
     permission_classes = [IsAuthenticated]
 
-    @extend_schema(operation_id="token_revoke", responses={204: None, 401: Problem, 409: Problem})
+    @extend_schema(operation_id="token_revoke", responses={204: None})
     def destroy(self, request: Request) -> Response:
         """Revokes the token that this request carries."""
         if not isinstance(request.auth, Token):

@@ -30,6 +30,9 @@ IF_MATCH = OpenApiParameter(
     description="The ETag of what was read, or * for whatever it is now.",
     examples=[OpenApiExample("Whatever it is now", "*")],
 )
+IF_UNCHANGED = OpenApiParameter(
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="The ETag of what was read."
+)
 
 
 class EditSerializer(StrictSerializer, serializers.ModelSerializer):

@@ -31,6 +31,7 @@ from controlplane.accounts.models import Token
 from controlplane.api import bulk, byte_range, job_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
+from controlplane.api.editing import IF_UNCHANGED
 from controlplane.api.mixins import unless_changed
 from controlplane.api.operations import OperationSerializer
 from controlplane.api.permissions import owned
@@ -271,8 +272,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_change",
         request={"application/merge-patch+json": OpenApiTypes.OBJECT, "application/json": OpenApiTypes.OBJECT},
-        responses={200: JobSerializer, 409: Problem, 412: Problem, 422: Problem},
-        parameters=[ReasonQuerySerializer],
+        responses={200: JobSerializer},
+        parameters=[ReasonQuerySerializer, IF_UNCHANGED],
         examples=[
             OpenApiExample("A label", {"labels": {"sweep": "7"}}, request_only=True, media_type="application/json")
         ],
@@ -301,7 +302,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     @extend_schema(
         request=SignalSerializer,
-        responses={200: SignalSentSerializer, 409: Problem},
+        responses={200: SignalSentSerializer},
         examples=[OpenApiExample("Save now", {"signal": "SIGUSR1"}, request_only=True)],
     )
     @action(detail=True, methods=["post"])
@@ -316,7 +317,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_bulk",
         request=bulk.BulkSerializer,
-        responses={200: bulk.BulkAnswer, 202: OperationSerializer, 429: Problem},
+        responses={200: bulk.BulkAnswer, 202: OperationSerializer},
         examples=[
             OpenApiExample("What it would do", {"action": "hold", "jobs": [1], "dry_run": True}, request_only=True)
         ],
@@ -338,7 +339,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             OpenApiParameter("since", str, description="The id of an event, from which to go on."),
             OpenApiParameter("Last-Event-ID", str, "header", description="The same, as browsers send it."),
         ],
-        responses={(200, "text/event-stream"): OpenApiTypes.STR, 410: Problem, 429: Problem},
+        responses={(200, "text/event-stream"): OpenApiTypes.STR, 410: Problem},
     )
     @action(detail=False, pagination_class=None)
     def watch(self, request: Request) -> StreamingHttpResponse:
@@ -474,7 +475,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
     @extend_schema(
         operation_id="jobs_logs_search",
-        responses={200: job_logs.LogSearch, 429: Problem},
+        responses={200: job_logs.LogSearch},
         parameters=[LogSearchSerializer, TEXT],
     )
     @action(detail=True, url_path="logs/search", throttle_classes=[PerUser, SearchesPerUser])

@@ -15,7 +15,6 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import models as rows
@@ -74,7 +73,7 @@ class LimitViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="limits_create",
         request=LimitSettingsSerializer,
-        responses={201: LimitSerializer, 400: Problem, 409: Problem},
+        responses={201: LimitSerializer},
         examples=[OpenApiExample("Of every user in a pool", EXAMPLE, request_only=True)],
     )
     def create(self, request: Request) -> Response:
@@ -84,7 +83,7 @@ class LimitViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="limits_change",
         request=LimitSettingsSerializer,
-        responses={200: LimitSettingsSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: LimitSettingsSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("More", {"running": 40}, request_only=True)],
     )
@@ -93,7 +92,7 @@ class LimitViewSet(ListModelMixin, ResourceViewSet):
         row = editing.change(request, self.get_object(), LimitSettingsSerializer)
         return Response(editing.settings_of(row, LimitSettingsSerializer))
 
-    @extend_schema(operation_id="limits_delete", parameters=[editing.IF_MATCH], responses={204: None, 428: Problem})
+    @extend_schema(operation_id="limits_delete", parameters=[editing.IF_MATCH], responses={204: None})
     def destroy(self, request: Request, number: int) -> Response:
         """Deletes a limit. For accountants."""
         editing.delete(request, self.get_object(), LimitSettingsSerializer)

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import calendar, maintenance
@@ -103,7 +103,7 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="maintenance_change",
         request=WindowAskedSerializer,
-        responses={200: windows.MaintenanceWindowDetail, 409: Problem},
+        responses={200: windows.MaintenanceWindowDetail},
         parameters=[DryRunSerializer],
         examples=[OpenApiExample("Another reason", {"reason": "new cables and fans"}, request_only=True)],
     )

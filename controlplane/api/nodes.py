@@ -18,7 +18,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.mixins import require_if_match
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import LONGEST_REASON, ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
@@ -131,7 +131,7 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="nodes_change",
         request=NodeSettingsSerializer,
-        responses={200: NodeDetailSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: NodeDetailSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("In a rack", {"labels": {"rack": "3"}}, request_only=True)],
     )
@@ -145,7 +145,7 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="nodes_drain_several",
         request=DrainAskedSerializer,
-        responses={200: stopping.NodeDrain, 412: Problem, 428: Problem},
+        responses={200: stopping.NodeDrain},
         parameters=[DryRunSerializer, editing.IF_MATCH],
         examples=[
             OpenApiExample(

@@ -7,7 +7,7 @@ from typing import Final
 from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils.translation import gettext_noop
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
@@ -21,7 +21,6 @@ from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.mixins import unless_changed
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import access as pool_access
@@ -100,7 +99,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="pools_create",
         request=PoolSettingsSerializer,
-        responses={201: PoolSerializer, 400: Problem},
+        responses={201: PoolSerializer},
         examples=[
             OpenApiExample(
                 "For short jobs", {"name": "short", "default_limit_s": 600, "max_limit_s": 3600}, request_only=True
@@ -120,7 +119,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="pools_change",
         request=PoolSettingsSerializer,
-        responses={200: PoolSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: PoolSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("An hour each", {"default_limit_s": 3600}, request_only=True)],
     )
@@ -132,7 +131,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="pools_delete",
         parameters=[editing.IF_MATCH],
-        responses={204: None, 409: Problem, 428: Problem},
+        responses={204: None},
     )
     def destroy(self, request: Request, name: str) -> Response:
         """Deletes a pool that never had a job; its nodes stay. For operators."""
@@ -165,7 +164,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         request=PoolUsersSerializer,
         responses=PoolUsersSerializer,
-        parameters=[OpenApiParameter("If-Match", str, "header", description="The ETag of what was read.")],
+        parameters=[editing.IF_UNCHANGED],
         examples=[OpenApiExample("One project", {"projects": ["default"]}, request_only=True)],
     )
     @access.mapping.put

@@ -19,7 +19,6 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools.models import PriorityClass
@@ -111,7 +110,7 @@ class PriorityClassViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="priority_classes_create",
         request=PriorityClassSettingsSerializer,
-        responses={201: PriorityClassSerializer, 400: Problem},
+        responses={201: PriorityClassSerializer},
         examples=[
             OpenApiExample(
                 "Of one project", {"name": "night", "value": 100, "projects": ["default"]}, request_only=True
@@ -125,7 +124,7 @@ class PriorityClassViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="priority_classes_change",
         request=PriorityClassSettingsSerializer,
-        responses={200: PriorityClassSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: PriorityClassSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("Less urgent", {"value": 90}, request_only=True)],
     )
@@ -134,9 +133,7 @@ class PriorityClassViewSet(ListModelMixin, ResourceViewSet):
         accountants."""
         return self.shown(editing.change(request, self.get_object(), PriorityClassSettingsSerializer))
 
-    @extend_schema(
-        operation_id="priority_classes_delete", parameters=[editing.IF_MATCH], responses={204: None, 428: Problem}
-    )
+    @extend_schema(operation_id="priority_classes_delete", parameters=[editing.IF_MATCH], responses={204: None})
     def destroy(self, request: Request, name: str) -> Response:
         """Deletes a priority class; jobs that have it keep its value. For accountants."""
         editing.delete(request, self.get_object(), PriorityClassSettingsSerializer)

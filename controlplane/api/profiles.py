@@ -16,7 +16,7 @@ from controlplane import changes
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.simulations import SimulationSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -136,7 +136,7 @@ class ProfileViewSet(ResourceViewSet):
     @extend_schema(
         operation_id="profiles_change",
         request=ProfileSettingsSerializer,
-        responses={200: shown.ProfileDetail, 400: Problem, 409: Problem, 412: Problem, 428: Problem},
+        responses={200: shown.ProfileDetail},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("What it is for", {"description": "Long jobs at night"}, request_only=True)],
     )
@@ -160,7 +160,7 @@ class ProfileViewSet(ResourceViewSet):
         profiles.revise(row, body["spec"], by=self.user.get_username(), note=body["note"])
         return Response(shown.detail(name), status=201)
 
-    @extend_schema(request=PreviewAskedSerializer, responses={201: SimulationSerializer, 429: Problem}, examples=[WEEK])
+    @extend_schema(request=PreviewAskedSerializer, responses={201: SimulationSerializer}, examples=[WEEK])
     @action(detail=True, methods=["post"], url_path="versions/<int:number>/preview")
     def preview(self, request: Request, name: str, number: int) -> Response:
         """Starts a simulation of stages that finished lately in a pool, under this version and under the pool's present

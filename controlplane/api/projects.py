@@ -117,7 +117,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="projects_create",
         request=ProjectSettingsSerializer,
-        responses={201: ProjectSerializer, 400: Problem},
+        responses={201: ProjectSerializer},
         examples=[OpenApiExample("A team", {"name": "vision", "description": "images"}, request_only=True)],
     )
     def create(self, request: Request) -> Response:
@@ -133,7 +133,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="projects_change",
         request=ProjectSettingsSerializer,
-        responses={200: ProjectSerializer, 400: Problem, 412: Problem, 428: Problem},
+        responses={200: ProjectSerializer},
         parameters=[editing.IF_MATCH],
         examples=[OpenApiExample("A larger share", {"weight": 2}, request_only=True)],
     )
@@ -144,7 +144,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="projects_delete",
         parameters=[editing.IF_MATCH],
-        responses={204: None, 409: Problem, 428: Problem},
+        responses={204: None},
     )
     def destroy(self, request: Request, name: str) -> Response:
         """Deletes a project that never had a job. For accountants."""
@@ -154,7 +154,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="members_put",
         request=RoleSerializer,
-        responses={200: MemberSerializer, 201: MemberSerializer, 403: Problem, 404: Problem},
+        responses={200: MemberSerializer, 201: MemberSerializer, 404: Problem},
         examples=[OpenApiExample("A member", {"role": "member"}, request_only=True)],
     )
     @action(detail=True, methods=["put"], url_path="members/<str:user>")
@@ -163,7 +163,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         row, is_new = members.give(self.user, self.get_object(), user, self.body(RoleSerializer)["role"])
         return Response(MemberSerializer(row).data, status=201 if is_new else 200)
 
-    @extend_schema(operation_id="members_delete", responses={204: None, 403: Problem})
+    @extend_schema(operation_id="members_delete", responses={204: None})
     @put_member.mapping.delete
     def delete_member(self, request: Request, name: str, user: str) -> Response:
         """Takes a person's role away. Their jobs stay, and what runs goes on."""
@@ -179,7 +179,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="secrets_put",
         request=SecretValueSerializer,
-        responses={200: secret_rows.Secret, 201: secret_rows.Secret, 409: Problem, 422: Problem, 503: Problem},
+        responses={200: secret_rows.Secret, 201: secret_rows.Secret, 503: Problem},
         examples=[OpenApiExample("A token", {"value": "hf_..."}, request_only=True)],
     )
     @action(
@@ -211,7 +211,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="projects_retention_choose",
         request=RetentionChoiceSerializer,
-        responses={200: kept.ProjectRetention, 422: Problem},
+        responses={200: kept.ProjectRetention},
         examples=[OpenApiExample("Logs for two weeks", {"days": {"logs": 14}}, request_only=True)],
     )
     @show_retention.mapping.put
@@ -245,7 +245,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="webhooks_put",
         request=WebhookChoiceSerializer,
-        responses={200: webhook_rows.NewWebhook, 201: webhook_rows.NewWebhook, 409: Problem, 422: Problem},
+        responses={200: webhook_rows.NewWebhook, 201: webhook_rows.NewWebhook},
         examples=[
             OpenApiExample("Failures", {"url": "https://example.org/hook", "states": ["FAILED"]}, request_only=True)
         ],
@@ -269,7 +269,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="webhooks_change",
         request=WebhookChoiceSerializer,
-        responses={200: webhook_rows.Webhook, 404: Problem, 422: Problem},
+        responses={200: webhook_rows.Webhook, 404: Problem},
         examples=[OpenApiExample("Switch it off", {"active": False}, request_only=True)],
     )
     @put_webhook.mapping.patch
@@ -287,7 +287,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="webhooks_test",
         request=None,
-        responses={200: webhook_rows.WebhookTest, 404: Problem, 429: Problem},
+        responses={200: webhook_rows.WebhookTest, 404: Problem},
     )
     @action(detail=True, methods=["post"], url_path="webhooks/<str:webhook>/test")
     def test_webhook(self, request: Request, name: str, webhook: str) -> Response:
@@ -302,7 +302,7 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         operators."""
         return Response(webhook_rows.tried_of(self._webhook(webhook)))
 
-    @extend_schema(operation_id="webhooks_resend", request=None, responses={202: None, 404: Problem, 409: Problem})
+    @extend_schema(operation_id="webhooks_resend", request=None, responses={202: None, 404: Problem})
     @action(detail=True, methods=["post"], url_path="webhooks/<str:webhook>/deliveries/<uuid:event>/resend")
     def resend_delivery(self, request: Request, name: str, webhook: str, event: uuid.UUID) -> Response:
         """Has a delivery that failed sent again within seconds, with the same id. For leads of the project and

@@ -19,7 +19,6 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, looked_up, refused_as
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, SingleViewSet
 from controlplane.fleet import reservations as service
@@ -102,7 +101,7 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="reservations_change",
         request=ReservationChangeSerializer,
-        responses={200: reservations.Reservation, 409: Problem},
+        responses={200: reservations.Reservation},
         parameters=[DryRunSerializer],
         examples=[OpenApiExample("Another reason", {"reason": "the second demonstration"}, request_only=True)],
     )

@@ -20,7 +20,6 @@ from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.editing import IF_MATCH
 from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.permissions import owned
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.queries import schedules
@@ -85,7 +84,7 @@ class ScheduleViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="schedules_create",
         request=ScheduleAskedSerializer,
-        responses={201: schedules.ScheduleDetail, 409: Problem, 422: Problem},
+        responses={201: schedules.ScheduleDetail},
         examples=[OpenApiExample("Each night", NIGHTLY, request_only=True)],
     )
     def create(self, request: Request) -> Response:
@@ -101,7 +100,7 @@ class ScheduleViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="schedules_change",
         request=ScheduleChangeSerializer,
-        responses={200: schedules.ScheduleDetail, 412: Problem, 422: Problem, 428: Problem},
+        responses={200: schedules.ScheduleDetail},
         parameters=[IF_MATCH],
         examples=[PAUSE],
     )
@@ -117,7 +116,7 @@ class ScheduleViewSet(ListModelMixin, ResourceViewSet):
             row = service.change(self.user, locked, timezone.now(), **taken.validated_data)
         return Response(schedules.detail(row, self.user))
 
-    @extend_schema(operation_id="schedules_delete", parameters=[IF_MATCH], responses={204: None, 428: Problem})
+    @extend_schema(operation_id="schedules_delete", parameters=[IF_MATCH], responses={204: None})
     def destroy(self, request: Request, number: int) -> Response:
         """Deletes a schedule; the jobs that it has submitted stay."""
         row = self._own(gettext_noop("only {user} or a lead of project {project} may delete this schedule"))

@@ -93,6 +93,11 @@ class RouteSchema(AutoSchema):
             statuses.add("404")
         if self._is_conditional():
             statuses.add("412")
+        if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
+            statuses.add("409")
         if self.method in {"POST", "PUT", "PATCH"}:
-            statuses |= {"409", "413", "415", "422"}
+            statuses |= {"413", "415", "422"}
+        for each in self.get_override_parameters():
+            if isinstance(each, OpenApiParameter) and each.name == "If-Match":
+                statuses |= {"412", "428"} if each.required else {"412"}
         return statuses

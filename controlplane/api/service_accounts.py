@@ -79,7 +79,7 @@ class ServiceAccountViewSet(ListModelMixin, RetrieveModelMixin, MakesTokens):
     @extend_schema(
         operation_id="service_accounts_create",
         request=NewServiceAccountSerializer,
-        responses={201: ServiceAccountSerializer, 403: Problem, 404: Problem, 409: Problem},
+        responses={201: ServiceAccountSerializer, 404: Problem},
         examples=[OpenApiExample("A CI", {"name": "ci", "project": "default"}, request_only=True)],
     )
     def create(self, request: Request) -> Response:
@@ -94,7 +94,7 @@ class ServiceAccountViewSet(ListModelMixin, RetrieveModelMixin, MakesTokens):
     @extend_schema(
         operation_id="service_accounts_change",
         request=ServiceAccountChangeSerializer,
-        responses={200: ServiceAccountSerializer, 403: Problem, 412: Problem, 428: Problem},
+        responses={200: ServiceAccountSerializer},
         parameters=[IF_MATCH],
         examples=[OpenApiExample("Disabled", {"is_active": False}, request_only=True)],
     )
@@ -107,7 +107,7 @@ class ServiceAccountViewSet(ListModelMixin, RetrieveModelMixin, MakesTokens):
     @extend_schema(
         operation_id="service_accounts_delete",
         parameters=[IF_MATCH],
-        responses={204: None, 409: Problem, 412: Problem, 428: Problem},
+        responses={204: None},
     )
     def destroy(self, request: Request, name: str) -> Response:
         """Deletes a service account that never had a job, with its tokens."""
@@ -124,7 +124,7 @@ class ServiceAccountViewSet(ListModelMixin, RetrieveModelMixin, MakesTokens):
     @extend_schema(
         operation_id="service_accounts_tokens_create",
         request=TokenAskSerializer,
-        responses={201: TokenMadeSerializer, 403: Problem, 409: Problem},
+        responses={201: TokenMadeSerializer},
         examples=[TOKEN_ASK],
     )
     @list_tokens.mapping.post
@@ -132,7 +132,7 @@ class ServiceAccountViewSet(ListModelMixin, RetrieveModelMixin, MakesTokens):
         """Makes a token of a service account, and returns its secret this once."""
         return self.made(self.get_object())
 
-    @extend_schema(operation_id="service_accounts_tokens_revoke", responses={204: None, 403: Problem})
+    @extend_schema(operation_id="service_accounts_tokens_revoke", responses={204: None})
     @action(detail=True, methods=["delete"], url_path="tokens/<uuid:token>")
     def revoke_token(self, request: Request, name: str, token: uuid.UUID) -> Response:
         """Revokes a token of a service account at once."""

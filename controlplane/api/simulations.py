@@ -108,7 +108,7 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="simulations_submit",
         request=ScenarioSerializer,
-        responses={201: SimulationSerializer, 429: Problem, 507: Problem},
+        responses={201: SimulationSerializer, 507: Problem},
         examples=[OpenApiExample("Two profiles", SMALL, request_only=True)],
     )
     def create(self, request: Request) -> Response:

@@ -17,7 +17,6 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
 from controlplane.api.permissions import permitted
-from controlplane.api.problem import Problem
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.job_templates import parameters, service
@@ -76,7 +75,7 @@ class TemplateViewSet(ResourceViewSet):
         operation_id="templates_put",
         parameters=[PROJECT],
         request=TemplateBodySerializer,
-        responses={200: templates.JobTemplate, 201: templates.JobTemplate, 409: Problem, 422: Problem},
+        responses={200: templates.JobTemplate, 201: templates.JobTemplate},
         examples=[OpenApiExample("A learning rate", EXAMPLE, request_only=True)],
     )
     def update(self, request: Request, template: str) -> Response:
@@ -95,7 +94,7 @@ class TemplateViewSet(ResourceViewSet):
     @extend_schema(
         operation_id="templates_fill",
         request=TemplateFillSerializer,
-        responses={200: templates.FilledTemplate, 422: Problem},
+        responses={200: templates.FilledTemplate},
         examples=[OpenApiExample("Defaults but one", {"set": {"nodes": 2}}, request_only=True)],
     )
     @action(detail=True, methods=["post"])

@@ -20,7 +20,7 @@ from rest_framework.response import Response
 from controlplane.accounts import service
 from controlplane.accounts.models import Token, User
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem, RequestRefused
+from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 
@@ -145,7 +145,7 @@ class TokenViewSet(ListModelMixin, MakesTokens):
     @extend_schema(
         operation_id="tokens_create",
         request=TokenAskSerializer,
-        responses={201: TokenMadeSerializer, 409: Problem},
+        responses={201: TokenMadeSerializer},
         examples=[TOKEN_ASK],
     )
     def create(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class TokenViewSet(ListModelMixin, MakesTokens):
         their keys, secrets are not."""
         return self.made(self.user)
 
-    @extend_schema(operation_id="tokens_revoke", responses={204: None, 403: Problem})
+    @extend_schema(operation_id="tokens_revoke", responses={204: None})
     def destroy(self, request: Request, id: uuid.UUID) -> Response:  # noqa: A002 - the word of the address
         """Revokes a token at once. A token revokes none that may do more than itself."""
         return self.revoked(self.get_object())
