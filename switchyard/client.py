@@ -687,9 +687,10 @@ class _Wait:
             with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
                 for event in listen(answer):
                     heard, self._since = True, event.cursor or self._since
-                    if event.name == "upsert":
-                        record = JobRecord(self._jobs, event.data)
-                        self._see(record)
+                    if event.name != "upsert":
+                        break  # it may be out of sight, which a stream does not tell: it is read again
+                    record = JobRecord(self._jobs, event.data)
+                    self._see(record)
                     if record.is_final or self._is_short():
                         break
         except ApiProblem as problem:

@@ -678,9 +678,10 @@ class _AsyncWait:
             async with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
                 async for event in listen(answer):
                     heard, self._since = (True, event.cursor or self._since)
-                    if event.name == "upsert":
-                        record = AsyncJobRecord(self._jobs, event.data)
-                        self._see(record)
+                    if event.name != "upsert":
+                        break
+                    record = AsyncJobRecord(self._jobs, event.data)
+                    self._see(record)
                     if record.is_final or self._is_short():
                         break
         except ApiProblem as problem:
