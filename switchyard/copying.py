@@ -98,7 +98,9 @@ class _Copying:
         if failed:
             raise failed[0]
         if not made:
-            raise SwitchyardError("; ".join(filter(None, ("tar inside the job ended before it had read all", pieces.complaints))))
+            raise SwitchyardError(
+                "; ".join(filter(None, ("tar inside the job ended before it had read all", pieces.complaints)))
+            )
         return made[0]
 
     def _enter(self, *command: str, stdin: bool = False) -> Entry:
