@@ -251,8 +251,8 @@ class SessionProcess:
         self._reap()
         code, number = exit_of(self.status) if self.status is not None else (None, signal.SIGKILL)
         self.send(END, dumps({"error": why} if why else {"code": code, "signal": number}).encode())
-        # However slowly it is read, until the agent closes the socket: closed here with input unread, it would take away
-        # what the agent has not read yet.
+        # However slowly it is read, until the agent closes the socket: closed here with input unread, it would take
+        # away what the agent has not read yet.
         while not self.is_alone:
             poll = select.poll()
             poll.register(self.link, select.POLLIN | (select.POLLOUT if self.unsent else 0))
