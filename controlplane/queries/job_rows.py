@@ -132,12 +132,13 @@ class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
     ``why_here_said`` are the same in clauses; empty for free text.
 
-    It asks for ``memory_bytes`` on each node, 0 for no limit of its own, and may run ``only_on`` some nodes and labels,
-    not on those to ``avoid``, and where ``constraint`` holds. It has been in its ``state`` since ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the
-    least number while it waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is
-    the checkpoint interval of its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty
-    without an attempt. ``held_idle`` tells how little the newest attempt used its devices when its
-    ``utilization_policy`` acted on it; empty if it did not.
+    It asks for ``memory_bytes`` on each node, 0 for no limit of its own, and may run ``only_on`` some nodes and
+    labels, not on those to ``avoid``, and where ``constraint`` holds. It has been in its ``state`` since
+    ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the least number while it waits; an
+    elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is the checkpoint interval of
+    its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty without an attempt.
+    ``held_idle`` tells how little the newest attempt used its devices when its ``utilization_policy`` acted on it;
+    empty if it did not.
     """
 
     id: uuid.UUID

@@ -144,7 +144,8 @@ def test_what_scripts_read_most_has_slurms_values(cluster, yard, name):
 @pytest.mark.parametrize(
     "words",
     [
-        ["squeue", "--json", "-t", "all"], ["squeue", "-t", "all", "-o", "%i %f %x %n %m %v"], ["sacct", "--json", "-a"],
+        ["squeue", "--json", "-t", "all"], ["squeue", "-t", "all", "-o", "%i %f %x %n %m %v"],
+        ["sacct", "--json", "-a"],
         ["sacct", "-a", "-S", "2020-01-01", "-o", "JobID,AllocTRES,ReqTRES,ReqMem,Constraints"],
     ],
     ids=" ".join,
@@ -379,3 +380,30 @@ def test_components_of_a_step_are_refused_and_a_colon_for_the_shell_is_not(yard)
             step.srun_options(words)
     assert step.srun_options(["sh", "-c", ":"])[1] == ["sh", "-c", ":"]
     assert yard("slurm", "salloc", "-n1", ":", "-n2")[0] == 1
+
+
+def test_options_of_srun_whose_value_may_be_left_out_take_no_word_of_the_command():
+    for words, found in (
+        (["-I60", "true"], {"immediate": "60"}), (["-I", "true"], {"immediate": ""}),
+        (["--immediate=60", "true"], {"immediate": "60"}), (["-K0", "true"], {"kill-on-bad-exit": "0"}),
+        (["--oom-kill-step", "true"], {"oom-kill-step": ""}), (["--oom-kill-step=1", "true"], {"oom-kill-step": "1"}),
+        (["-IK", "true"], {"immediate": "", "kill-on-bad-exit": ""}),
+    ):  # fmt: skip
+        assert step.srun_options(words) == (found, ["true"])
+
+
+@pytest.mark.parametrize("words", [["-I1"], ["--immediate=1"]])
+def test_salloc_gives_up_what_does_not_fit_at_once(server, yard, said, as_job, words):
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12)))
+    server.on("POST", "/jobs/12/cancel", said(200, as_job(12, "CANCELLED")))
+    code, _, err = yard("slurm", "salloc", *words, "true")
+    assert (code, "Unable to allocate resources: Requested nodes are busy" in err) == (1, True)
+    assert len(server.to("POST", "/jobs/12/cancel")) == 1
+
+
+def test_salloc_says_what_is_no_time(yard, server, said, as_job):
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    code, _, err = yard("slurm", "salloc", "--immediate=soon", "true")
+    assert (code, "Invalid --immediate specification: soon" in err) == (1, True)
+    assert server.to("POST", "/jobs") == []

@@ -13,6 +13,7 @@ from controlplane.fleet import world
 from controlplane.fleet.models import Node
 from controlplane.jobs import demand
 from controlplane.jobs.models import Job
+from controlplane.jobs.spec import InvalidSpec
 from controlplane.scheduling.store import LiveStore, clock
 from tests.controlplane.people import Town
 from tests.controlplane.test_api_jobs import problem
@@ -90,6 +91,13 @@ def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
         ({"only_on": ["gpu-03"]}, "/only_on/0", "unknown_value"),
         ({"only_on": [f"n{i}" for i in range(257)]}, "/only_on", "not_a_list"),
         ({"only_on": [{"rack": "a", "row": "b"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "*"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "r*"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": ""}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "r" * 64}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": 10**64}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"r" * 64: "a"}]}, "/only_on/0", "invalid"),
+        ({"only_on": ["n" * 254]}, "/only_on/0", "invalid"),
         ({"avoid": "gpu-01"}, "/avoid", "not_a_list"),
         ({"avoid": ["gpu-03"]}, "/avoid/0", "unknown_value"),
         ({"avoid": [7]}, "/avoid/0", "invalid"),
@@ -104,6 +112,16 @@ def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
 )
 def test_what_it_may_not(asked: dict[str, Any], pointer: str, code: str) -> None:
     assert refused({"run": "x", **asked}, **NODES)[pointer] == code
+
+
+@pytest.mark.parametrize("value", ["x" * 9000, {"x" * 9000: "y"}, {"rack": "x" * 9000}, [["x" * 9000]]])
+@pytest.mark.parametrize("key", ["only_on", "avoid", "constraint", "site", "name", "pool", "x" * 9000])
+def test_a_fault_repeats_no_word_of_thousands_of_characters(key: str, value: object) -> None:
+    for given in (value, [value]):
+        with pytest.raises(InvalidSpec) as raised:
+            accepted({"run": "x", key: given}, **NODES)
+        assert max(len(fault.detail) for fault in raised.value.errors) < 500
+        assert max(len(fault.pointer) for fault in raised.value.errors) < 500
 
 
 def test_a_slip_of_the_pen_gets_the_nearest_name() -> None:
