@@ -663,8 +663,8 @@ def _nodes_named(section: Section, key: str, rules: SubmitRules) -> list[str]:
             known = isinstance(label, str) and bool(LABEL.fullmatch(label)) and isinstance(value, str | int)
             if not known or isinstance(value, bool) or not LABEL_VALUE.fullmatch(str(value)):
                 detail = _(
-                    "must be a label of nodes and its value, of at most 63 characters and without *, such as {example}, "
-                    "not {value}"
+                    "must be a label of nodes and its value, of at most 63 characters and without *, such as "
+                    "{example}, not {value}"
                 )
                 section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
             else:

@@ -383,6 +383,8 @@ def test_components_of_a_step_are_refused_and_a_colon_for_the_shell_is_not(yard)
 
 
 def test_options_of_srun_whose_value_may_be_left_out_take_no_word_of_the_command():
+    from switchyard import step
+
     for words, found in (
         (["-I60", "true"], {"immediate": "60"}), (["-I", "true"], {"immediate": ""}),
         (["--immediate=60", "true"], {"immediate": "60"}), (["-K0", "true"], {"kill-on-bad-exit": "0"}),
