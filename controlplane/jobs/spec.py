@@ -102,8 +102,8 @@ _SHA256 = matching(
     re.compile(r"[0-9a-f]{64}"), gettext_noop("the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
 )
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
-# A star stands for any value in what is stored of a constraint.
 LONGEST_NODE = 253
+# A star stands for any value in what is stored of a constraint.
 LABEL_VALUE = re.compile(r"[^*\x00-\x1f\x7f]{1,63}")
 _RESERVATION = matching(re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"), gettext_noop("the name of a reservation"))
 

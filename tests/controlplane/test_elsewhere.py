@@ -5,13 +5,14 @@ and refused where nothing would be left.
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from controlplane.fleet import world
 from controlplane.fleet.models import Node
-from controlplane.jobs import demand
+from controlplane.jobs import constraint, demand
 from controlplane.jobs.models import Job
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.scheduling.store import LiveStore, clock
@@ -59,6 +60,34 @@ def _joined(times: int, pairs: int) -> str:
 )
 def test_a_constraint_is_groups_that_are_joined_by_and(text: str, groups: list[list[str]]) -> None:
     assert accepted({"run": "x", "constraint": text}, **NODES).stages[0].request["constraint"] == sorted(groups)
+
+
+@pytest.mark.parametrize("text", ["", "a100", "rack=r2", "ib&(a100|h100)", "(a100&rack=r1)|rack=r2", "a|b|c=d"])
+def test_a_constraint_is_written_as_it_is_read(text: str) -> None:
+    groups = constraint.groups(text) if text else ()
+    written = constraint.written(groups)
+    assert (constraint.groups(written) if written else ()) == groups
+
+
+def test_what_a_stage_asks_of_its_nodes_stands_in_the_list(town: Town) -> None:
+    town.machine()
+    Node.objects.update(labels={"rack": "r1", "gen": "a100"})
+    asked = {
+        "run": "x",
+        "memory": "3GiB",
+        "only_on": [{"rack": "r1"}],
+        "avoid": [{"row": "9"}],
+        "constraint": "a100&rack=r1",
+        "deadline": "2h",
+    }
+    assert town.owner.post("/jobs", asked).status_code == 201
+    (job,) = town.owner.read("/jobs")["results"]
+    (stage,) = job["stages"]
+    names = ("memory_bytes", "only_on", "avoid", "constraint", "reservation")
+    assert [stage[name] for name in names] == [3 << 30, ["rack=r1"], ["row=9"], "a100&rack=r1", ""]
+    assert datetime.fromisoformat(stage["deadline_at"]) - datetime.fromisoformat(job["submitted_at"]) == timedelta(
+        hours=2
+    )
 
 
 def test_equal_constraints_are_held_once() -> None:
