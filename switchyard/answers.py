@@ -2082,6 +2082,12 @@ class Stage(TypedDict):
     asks: str
     asks_said: list[Clause]
     device_kind: str
+    memory_bytes: int
+    only_on: list[str]
+    avoid: list[str]
+    constraint: str
+    reservation: str
+    deadline_at: str | None
     nodes: int
     least_nodes: int
     most_nodes: int

@@ -687,9 +687,10 @@ class _Wait:
             with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
                 for event in listen(answer):
                     heard, self._since = True, event.cursor or self._since
-                    if event.name == "upsert":
-                        record = JobRecord(self._jobs, event.data)
-                        self._see(record)
+                    if event.name != "upsert":
+                        break  # it may be out of sight, which a stream does not tell: it is read again
+                    record = JobRecord(self._jobs, event.data)
+                    self._see(record)
                     if record.is_final or self._is_short():
                         break
         except ApiProblem as problem:
@@ -889,10 +890,12 @@ class Maintenance:
         params = {"dry_run": "true"} if dry_run else None
         return self._wire.post("/maintenance-windows", {**window, **named}, params=params)
 
-    def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> answers.MaintenanceWindowDetail:
+    def change(
+        self, window: int, *, dry_run: bool = False, if_match: str = "*", **changes: Any
+    ) -> answers.MaintenanceWindowDetail:
         """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
-        it."""
-        return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+        it; with its ETag only as it was read."""
+        return _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run, if_match)
 
     def cancel(self, window: int) -> answers.MaintenanceWindow:
         """Cancel a window, also one that has begun."""
@@ -943,19 +946,21 @@ class Reservations:
         body |= {key: value for key, value in named.items() if value}
         return self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None)
 
-    def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> answers.Reservation:
-        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
-        return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+    def change(self, name: str, *, dry_run: bool = False, if_match: str = "*", **changes: Any) -> answers.Reservation:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``;
+        with its ETag only as it was read."""
+        return _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run, if_match)
 
     def cancel(self, name: str) -> answers.Reservation:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {})
 
 
-def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool) -> Any:
+def _changed(wire: Wire, path: str, changes: Mapping[str, Any], dry_run: bool, if_match: str) -> Any:
     """Change an entry of the calendar and return it."""
     told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
-    return wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None).json()
+    params, headers = {"dry_run": "true"} if dry_run else None, {"If-Match": if_match}
+    return wire.call("PATCH", path, json=told, params=params, headers=headers).json()
 
 
 def _entry(

@@ -86,8 +86,9 @@ class _Copying:
 
             worker = threading.Thread(target=work, daemon=True)
             worker.start()
+            pieces = _Pieces(inside)
             try:
-                _Pieces(inside).finish("tar")
+                pieces.finish("tar")
             except SwitchyardError:
                 if not failed:
                     raise
@@ -96,6 +97,10 @@ class _Copying:
             raise SwitchyardError(f"{failed[0].filename or source}: {failed[0].strerror or failed[0]}") from failed[0]
         if failed:
             raise failed[0]
+        if not made:
+            raise SwitchyardError(
+                "; ".join(filter(None, ("tar inside the job ended before it had read all", pieces.complaints)))
+            )
         return made[0]
 
     def _enter(self, *command: str, stdin: bool = False) -> Entry:
@@ -149,7 +154,16 @@ class _Pieces:
             pass
         if self._inside.code == 0:
             return
-        told = clean.lines(self._complaints.decode("utf-8", "replace")).strip()
+        told = [self.complaints]
         if self._inside.code in (126, 127):
-            told += f"; copying needs {command} inside the job"
-        raise SwitchyardError(told or f"{command} ended with {self._inside.code} inside the job")
+            told.append(f"copying needs {command} inside the job")
+        elif signal := self._inside.end.get("signal"):
+            told.append(f"{command} was ended by signal {signal} inside the job")
+        raise SwitchyardError(
+            "; ".join(filter(None, told)) or f"{command} ended with {self._inside.code} inside the job"
+        )
+
+    @property
+    def complaints(self) -> str:
+        """What the command said on standard error, cleaned."""
+        return clean.lines(self._complaints.decode("utf-8", "replace")).strip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -21,13 +22,16 @@ from switchyard.wire import Wire
 
 MOST: Final = 32
 """So many connections are open at once; further ones wait."""
+AGAIN_S: Final = 10.0
+"""The same reason why connections fail is told again after this time, in seconds."""
 
 
 class Forward:
     """Forwards connections from ``127.0.0.1:local_port`` here, in threads of its own, while it is open.
 
     Raises :class:`~switchyard.problem.ApiProblem` when it is entered if the stage does not listen on the port or you
-    may not enter it, and OSError if the port here is taken. ``told`` hears of connections that failed.
+    may not enter it, and OSError if the port here is taken. ``told`` hears why connections failed: of many that fail
+    for the same reason once every ten seconds.
     """
 
     def __init__(
@@ -40,19 +44,20 @@ class Forward:
         told: Callable[[str], object] | None = None,
     ) -> None:
         self._wire, self._path = Wire(*address), f"/jobs/{quote(job, safe='')}/exec"
-        self._ask, self._port, self._told = dict(ask), port, told or (lambda text: None)
+        self._ask, self.port, self._told = dict(ask), port, told or (lambda text: None)
         self.local_port = local_port
         self.opened: dict[str, Any] = {}
         self._room = threading.BoundedSemaphore(MOST)
         self._over = threading.Event()
         self._failed: BaseException | None = None
         self._joined: set[socket.socket] = set()
+        self._said: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", self.local_port))
         self.local_port = self._listener.getsockname()[1]
         try:
-            self._session = Entry(self._wire, self._path, {**self._ask, "port": self._port}).open()
+            self._session = Entry(self._wire, self._path, {**self._ask, "port": self.port}).open()
         except BaseException:
             self._listener.close()
             raise
@@ -119,11 +124,18 @@ class Forward:
                 for _, piece in there:
                     here.sendall(piece)
         except (SwitchyardError, OSError) as error:
-            if not self._over.is_set():
-                self._told(str(error))
+            self._complain(str(error))
         finally:
             self._joined.discard(here)
             self._room.release()
+
+    def _complain(self, text: str) -> None:
+        """Tell why a connection failed, unless this was told a moment ago."""
+        now = time.monotonic()
+        self._said = {each: at for each, at in self._said.items() if now - at < AGAIN_S}
+        if text not in self._said and not self._over.is_set():
+            self._said[text] = now
+            self._told(text)
 
 
 @contextmanager

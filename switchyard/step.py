@@ -760,13 +760,13 @@ _LONG_VALUE = {
     "ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "cpus-per-gpu", "profile", "prolog", "epilog",
     "task-prolog", "task-epilog", "bcast", "accel-bind", "begin", "dependency", "reservation", "deadline", "priority",
     "signal", "mail-type", "mail-user", "acctg-freq", "bb", "bbf", "bcast-exclude", "cluster-constraint", "container",
-    "container-id", "cores-per-socket", "delay-boot", "gres-flags", "mcs-label", "mincpus", "oom-kill-step", "power",
+    "container-id", "cores-per-socket", "delay-boot", "gres-flags", "mcs-label", "mincpus", "power",
     "sockets-per-node", "switches", "thread-spec", "time-min", "tmp", "tres-bind", "tres-per-task", "wckey",
 }  # fmt: skip
 _LONG_FLAG = {
     *_FLAGS.values(), "exclusive", "exact", "overlap", "whole", "interactive", "pty", "multi-prog", "kill-on-bad-exit",
     "contiguous", "use-min-nodes", "spread-job", "disable-status", "immediate", "resv-ports", "mpi-combine",
-    "compress", "nice", "propagate", "quit-on-interrupt", "reboot", "send-libs",
+    "compress", "nice", "propagate", "oom-kill-step", "quit-on-interrupt", "reboot", "send-libs",
 }  # fmt: skip
 HETEROGENEOUS = "all tasks of a step have the same resources and one program; call srun twice, with & behind the first"
 _REFUSED = {
@@ -802,7 +802,9 @@ def srun_options(argv: list[str]) -> tuple[dict[str, str], list[str]]:
         letters = word[1:]
         while letters:
             letter, letters = letters[0], letters[1:]
-            if letter in _FLAGS:
+            if letter in "IK" and (letters or "-").isdecimal():  # -I60: a value that may be left out is attached
+                found[_FLAGS[letter]], letters = letters, ""
+            elif letter in _FLAGS:
                 found[_FLAGS[letter]] = ""
             elif letter in _WITH_VALUE:
                 if not letters and at < len(argv):

@@ -32,6 +32,7 @@ from agents.protocol import (
     PIECE_BYTES,
     SESSION_MESSAGE_BYTES,
     SESSION_PATH,
+    WINDOW_BYTES,
     OpenSession,
     Phase,
     SessionEnd,
@@ -49,6 +50,8 @@ log = logging.getLogger("switchyard.agent")
 LET_IN_S: Final = 10.0
 MOST: Final = 64
 MOST_FORWARDED: Final = 160
+# Input within the window in pieces of one byte each, and as many words to the command.
+MOST_UNTAKEN_BYTES: Final = 4 * WINDOW_BYTES
 _REMEMBERED: Final = 1_024
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _PROGRAM: Final = (
@@ -99,7 +102,9 @@ class Sessions:
             ) as line:
                 async with asyncio.timeout(LET_IN_S):
                     asked = _asked(await line.recv())
-                log.info("session %s enters part %s", name, asked.part)
+                # Of the connections to a port, of which there are many, none is a line of the log.
+                is_much = bool(asked.port and asked.stdin)
+                log.log(logging.DEBUG if is_much else logging.INFO, "session %s enters part %s", name, asked.part)
                 end = await self._run(line, name, asked)
                 await line.send(_encode(SessionWord(end=end)), text=True)
                 # Closing first could lose bytes in transit: the other side closes after it has received all.
@@ -190,8 +195,8 @@ async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) ->
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # This ends the process at the other end, with all that it started.
-        writer.close()
+        # This ends the process at the other end, with all that it started. What it has not taken would hold up a close.
+        writer.transport.abort()
 
 
 async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: SessionWindow) -> SessionEnd:
@@ -216,7 +221,8 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: Sess
 
 
 async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: SessionWindow) -> None:
-    """Pass the caller's input on to the command."""
+    """Pass the caller's input on to the command; it never waits for that, or what the caller has taken would not be
+    heard."""
     async for message in line:
         if isinstance(message, bytes):
             if not message or message[0] != guest.STDIN or len(message) > PIECE_BYTES + 1:
@@ -228,7 +234,8 @@ async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: Se
             if word.signal or (word.rows and word.columns):
                 told = {"rows": word.rows, "columns": word.columns, "signal": word.signal}
                 writer.write(_framed(guest.WORD, _encode(told)))
-        await writer.drain()
+        if writer.transport.get_write_buffer_size() > MOST_UNTAKEN_BYTES:
+            raise Broken("more input than was allowed")
 
 
 def _framed(kind: int, content: bytes) -> bytes:

@@ -125,6 +125,8 @@ class SessionProcess:
                     _emptied(self.wake)
                 elif descriptor == self.link.fileno():
                     self._exchange(event)
+                    for kind, content in self._messages():
+                        self._obey(kind, content)
                 elif descriptor == self.input:
                     self._give()
                 else:
@@ -188,8 +190,6 @@ class SessionProcess:
                 piece = b""
             self.heard += piece
             self.is_alone = self.is_alone or not piece
-            for kind, content in self._messages():
-                self._obey(kind, content)
 
     def _messages(self) -> "list[tuple[int, bytes]]":
         found = []
@@ -237,8 +237,8 @@ class SessionProcess:
 
     # -- ending
 
-    def end(self) -> None:
-        """End all processes of the session, send how the command ended, and exit."""
+    def end(self, why: str = "") -> None:
+        """End all processes of the session, and send how the command ended, or ``why`` it did not start."""
         if self.status is None:
             self._signal(signal.SIGHUP)
             self._signal(signal.SIGCONT)
@@ -249,15 +249,16 @@ class SessionProcess:
                 self._reap()
         procfs.end_all(self._family)
         self._reap()
-        if not self.is_alone:
-            code, number = exit_of(self.status) if self.status is not None else (None, signal.SIGKILL)
-            self.send(END, dumps({"code": code, "signal": number}).encode())
-            # Blocking, however slowly it is read: the other side may close the connection.
-            self.link.setblocking(True)
-            try:
-                self.link.sendall(self.unsent)
-            except OSError:
-                pass
+        code, number = exit_of(self.status) if self.status is not None else (None, signal.SIGKILL)
+        self.send(END, dumps({"error": why} if why else {"code": code, "signal": number}).encode())
+        # However slowly it is read, until the agent closes the socket: closed here with input unread, it would take
+        # away what the agent has not read yet.
+        while not self.is_alone:
+            poll = select.poll()
+            poll.register(self.link, select.POLLIN | (select.POLLOUT if self.unsent else 0))
+            for _, event in poll.poll():
+                self._exchange(event)
+            self.heard = b""
 
     def _family(self) -> "list[int]":
         """Return all processes that the command started; those in a container are no children of ours, but have the
@@ -326,13 +327,9 @@ def run(folder: str, name: str, shim: int) -> int:
         why = say((clause("HostFull", error=error.strerror or str(error)),))
     if why:
         session.status = 0
-        session.send(END, dumps({"error": why}).encode())
-        session.is_alone = True
-        link.setblocking(True)
-        link.sendall(session.unsent)
     else:
         session.pump()
-    session.end()
+    session.end(why)
     return 0
 
 

@@ -16,12 +16,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import calendar, maintenance
 from controlplane.fleet.calendar import EntryRefused
+from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.fleet.models import Node
 from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
@@ -104,19 +107,24 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
         operation_id="maintenance_change",
         request=WindowAskedSerializer,
         responses={200: windows.MaintenanceWindowDetail},
-        parameters=[DryRunSerializer],
+        parameters=[DryRunSerializer, editing.IF_MATCH],
         examples=[OpenApiExample("Another reason", {"reason": "new cables and fans"}, request_only=True)],
     )
     def partial_update(self, request: Request, number: int) -> Response:
-        """Changes what is named of a window that has not ended, or in a dry run tells what it would meet. Only
-        staff."""
+        """Changes what is named of a window that has not ended, with ``If-Match`` as it was read, the stages that it
+        meets included, or in a dry run tells what it would meet. Only staff."""
         only_tried = self.asked(DryRunSerializer)["dry_run"]
+        if not only_tried:
+            require_if_match(request)
         taken = WindowAskedSerializer(data=request.data, partial=True)
         taken.is_valid(raise_exception=True)
         with refused_as(REFUSED):
             given = looked_up(taken.validated_data, NAMED)
-            row = maintenance.change(self.get_object(), only_tried=only_tried, **given)
+            row = maintenance.change(self.get_object(), only_tried=only_tried, judge=self._unless_changed, **given)
         return Response(windows.detail(row, self.user))
+
+    def _unless_changed(self, now: Row) -> None:
+        unless_changed(self.request, windows.detail(now, self.user))
 
     @extend_schema(responses=windows.MaintenanceWindowDetail)
     def retrieve(self, request: Request, number: int) -> Response:

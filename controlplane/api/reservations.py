@@ -17,12 +17,15 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
+from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.maintenance import EXAMPLE, CalendarEntrySerializer, looked_up, refused_as
+from controlplane.api.mixins import require_if_match, unless_changed
 from controlplane.api.serializers import DryRunSerializer, MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, SingleViewSet
 from controlplane.fleet import reservations as service
 from controlplane.fleet.models import Node
+from controlplane.fleet.models import Reservation as Row
 from controlplane.pools.models import Pool
 from controlplane.queries import reservations
 
@@ -102,18 +105,24 @@ class ReservationViewSet(ListModelMixin, ResourceViewSet):
         operation_id="reservations_change",
         request=ReservationChangeSerializer,
         responses={200: reservations.Reservation},
-        parameters=[DryRunSerializer],
+        parameters=[DryRunSerializer, editing.IF_MATCH],
         examples=[OpenApiExample("Another reason", {"reason": "the second demonstration"}, request_only=True)],
     )
     def partial_update(self, request: Request, name: str) -> Response:
-        """Changes what is named of a reservation that has not ended, or in a dry run tells what it would be. What runs
-        in it goes on. Only operators."""
+        """Changes what is named of a reservation that has not ended, with ``If-Match`` as it was read, or in a dry run
+        tells what it would be. What runs in it goes on. Only operators."""
         only_tried = self.asked(DryRunSerializer)["dry_run"]
+        if not only_tried:
+            require_if_match(request)
         taken = ReservationChangeSerializer(data=request.data, partial=True)
         taken.is_valid(raise_exception=True)
         with refused_as(REFUSED):
             given = looked_up(taken.validated_data, NAMED)
-            return self.shown(service.change(self.get_object(), only_tried=only_tried, **given))
+            row = service.change(self.get_object(), only_tried=only_tried, judge=self._unless_changed, **given)
+            return self.shown(row)
+
+    def _unless_changed(self, now: Row) -> None:
+        unless_changed(self.request, reservations.shown([now], self.user)[0])
 
     @extend_schema(responses=reservations.Reservation)
     def retrieve(self, request: Request, name: str) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -68,13 +68,21 @@ def plan(
     return window
 
 
-def change(window: MaintenanceWindow, *, only_tried: bool = False, **given: Any) -> MaintenanceWindow:
+def change(
+    window: MaintenanceWindow,
+    *,
+    only_tried: bool = False,
+    judge: Callable[[MaintenanceWindow], None] = lambda now: None,
+    **given: Any,
+) -> MaintenanceWindow:
     """Change what is named of a window that has not ended: its node or pool, its times and its reason. In a dry run
-    (``only_tried``) nothing is stored. Raises EntryRefused, and NodeRefused if it is over."""
+    (``only_tried``) nothing is stored. ``judge`` gets it locked as it is, and may raise. Raises EntryRefused, and
+    NodeRefused if it is over."""
     with transaction.atomic():
         locked = ahead(timezone.now()).select_for_update(of=("self",)).filter(pk=window.pk).first()
         if locked is None:
             raise _over(window)
+        judge(locked)
         before = audit.fields(locked, "node", "pool", *calendar.TOLD)
         for field, value in given.items():
             setattr(locked, field, value)

@@ -88,15 +88,18 @@ def change(
     only_tried: bool = False,
     users: Sequence[User] | None = None,
     nodes: Sequence[Node] | None = None,
+    judge: Callable[[Reservation], None] = lambda now: None,
     **given: Any,
 ) -> Reservation:
     """Change the times, the reason, the nodes or the users of a reservation that has not ended, as far as they are
-    named. In a dry run (``only_tried``) nothing is stored. Raises EntryRefused, and NodeRefused if it is over."""
+    named. In a dry run (``only_tried``) nothing is stored. ``judge`` gets it locked as it is, and may raise. Raises
+    EntryRefused, and NodeRefused if it is over."""
     with transaction.atomic():
         _one_at_a_time()
         locked = ahead(timezone.now()).select_for_update(of=("self",)).filter(pk=made.pk).first()
         if locked is None:
             raise _over(made)
+        judge(locked)
         before = _told(locked)
         for field, value in given.items():
             setattr(locked, field, value)

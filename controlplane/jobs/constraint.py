@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import product
 from typing import Final
 
@@ -46,6 +47,15 @@ def groups(value: object) -> Groups:
     if len(read) > MOST or sum(map(len, read)) > 4 * MOST:
         raise Unacceptable(_("is too long when written as groups that are joined by &; use fewer words"))
     return read
+
+
+def written(groups: Iterable[Iterable[str]]) -> str:
+    """Return groups as an expression that is read as these groups; empty for none."""
+    found = []
+    for group in groups:
+        words = [label.removeprefix("*=") for label in group if not label.endswith("=*")]
+        found.append(words[0] if len(words) == 1 else f"({'|'.join(words)})")
+    return "&".join(found)
 
 
 def _expression(tokens: list[str], value: str, depth: int) -> Groups:

@@ -554,6 +554,11 @@ def _asked(ask: Mapping[str, Any]) -> Clause:
     return clause("Shares", count=count, share=share, device=device)
 
 
+def memory_bytes(request: Mapping[str, Any]) -> int:
+    """Return the memory that a stage asks for on each node; 0 where it asks for none."""
+    return int(request["alternatives"][0]["asks"][-1].get("memory_bytes") or 0)
+
+
 def deadline_at(request: Mapping[str, Any], submitted_at: float) -> float | None:
     """Return the deadline of a stage, given as a time or as a duration after its submission."""
     after_s = request.get("deadline_s")

@@ -94,7 +94,7 @@ _NAMED: Final[Schema] = {
             "minProperties": 1,
             "maxProperties": 1,
             "propertyNames": {"pattern": f"^{_LABEL}$"},
-            "additionalProperties": {"type": ["string", "integer"]},
+            "additionalProperties": {"type": ["string", "integer"], "pattern": f"^{spec.LABEL_VALUE.pattern}$"},
         },
     ]
 }

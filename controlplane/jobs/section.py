@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.utils.translation import gettext as _
 
@@ -25,6 +25,9 @@ class FieldError:
 def step(key: object) -> str:
     """Return a key as one step of a JSON pointer."""
     return "/" + str(key).replace("~", "~0").replace("/", "~1")
+
+
+LONGEST_KEY: Final = 100
 
 
 class Section:
@@ -57,7 +60,8 @@ class Section:
                 detail = _("there is no key {key} here; {others}").format(
                     key=shown(key), others=nearest(str(key), known)
                 )
-                self.refuse(key, detail, "unknown_key")
+                # As a pointer it is cut, like in the sentence: it may be very long.
+                self.refuse(str(key)[:LONGEST_KEY], detail, "unknown_key")
 
     def has(self, key: str) -> bool:
         """Whether the key is present and not null."""

@@ -102,6 +102,9 @@ _SHA256 = matching(
     re.compile(r"[0-9a-f]{64}"), gettext_noop("the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
 )
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+LONGEST_NODE = 253
+# A star stands for any value in what is stored of a constraint.
+LABEL_VALUE = re.compile(r"[^*\x00-\x1f\x7f]{1,63}")
 _RESERVATION = matching(re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"), gettext_noop("the name of a reservation"))
 
 
@@ -658,12 +661,15 @@ def _nodes_named(section: Section, key: str, rules: SubmitRules) -> list[str]:
         if isinstance(each, dict) and len(each) == 1:
             ((label, value),) = each.items()
             known = isinstance(label, str) and bool(LABEL.fullmatch(label)) and isinstance(value, str | int)
-            if not known or isinstance(value, bool) or not str(value):
-                detail = _("must be a label of nodes and its value, such as {example}, not {value}")
+            if not known or isinstance(value, bool) or not LABEL_VALUE.fullmatch(str(value)):
+                detail = _(
+                    "must be a label of nodes and its value, of at most 63 characters and without *, such as "
+                    "{example}, not {value}"
+                )
                 section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
             else:
                 found.append(f"{label}={value}")
-        elif not isinstance(each, str):
+        elif not isinstance(each, str) or len(each) > LONGEST_NODE:
             detail = _("must name a node, or a label with its value such as {example}, not {value}")
             section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
         elif each not in rules.nodes():

@@ -26,6 +26,7 @@ from controlplane.jobs.models import Session
 from controlplane.queries.jobs import found
 from controlplane.queries.refusals import Unseen
 from controlplane.sentences import title
+from controlplane.token_buckets import TokenBuckets
 from controlplane.wellformed import fault_in
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class ExecRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _ask = msgspec.json.Decoder(ExecRequest).decode
+# New connections, by access token and by the session that forwards a port.
+_connections: TokenBuckets[tuple[str, str]] = TokenBuckets(burst_s=10.0)
 
 
 class CallerSession(SessionSocket):
@@ -127,6 +130,9 @@ class CallerSession(SessionSocket):
         for word in (*ask.command, ask.stage, ask.reason):
             if fault := fault_in(word):
                 raise RequestRefused(400, "invalid", fault)
+        if ask.of and not _connections.take((token.digest, ask.of), settings.CONNECTIONS_PER_S):
+            text = _("this port takes {most} new connections a second; connect again in a moment")
+            raise RequestRefused(429, "too_many", text.format(most=settings.CONNECTIONS_PER_S))
         job = found(token.user, self.scope["url_route"]["kwargs"]["name"])
         wish = sessions.SessionRequest(**{name: getattr(ask, name) for name in ask.__struct_fields__})
         return sessions.begin(job, token.user, token, self.channel_name, wish)
@@ -176,9 +182,18 @@ class CallerSession(SessionSocket):
         await self._end(word.end, how, params)
 
     async def cut(self, why: str) -> None:
-        if why == "GuestIdle" and self.session_id and await in_thread(sessions.is_used, self.session_id):
-            self.moved_at, self.ending = time.monotonic(), None
-            return
+        if why == "GuestIdle" and self.session_id:
+            try:
+                is_used = await in_thread(sessions.is_used, self.session_id)
+            except DatabaseError as error:
+                log.warning(
+                    "session %s: whether it is idle could not be read; it is asked again: %s", self.session_id, error
+                )
+                self.ending = None
+                return
+            if is_used:
+                self.moved_at, self.ending = time.monotonic(), None
+                return
         params = {"idle_s": settings.SESSION_IDLE_S} if why == "GuestIdle" else {}
         how = told(clause(why, **params))
         if self.peer:

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from controlplane.clauses import told
 from controlplane.fleet.models import Device
-from controlplane.jobs import demand, funnel
+from controlplane.jobs import constraint, demand, funnel
 from controlplane.jobs import models as rows
 from controlplane.natural import natural_key
 from controlplane.queries.clauses import Clause, clauses
@@ -132,11 +132,13 @@ class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
     ``why_here_said`` are the same in clauses; empty for free text.
 
-    It has been in its ``state`` since ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the
-    least number while it waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is
-    the checkpoint interval of its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty
-    without an attempt. ``held_idle`` tells how little the newest attempt used its devices when its
-    ``utilization_policy`` acted on it; empty if it did not.
+    It asks for ``memory_bytes`` on each node, 0 for no limit of its own, and may run ``only_on`` some nodes and
+    labels, not on those to ``avoid``, and where ``constraint`` holds. It has been in its ``state`` since
+    ``state_at``. ``nodes`` is the number of nodes on which it runs or ran, or the least number while it waits; an
+    elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is the checkpoint interval of
+    its newest attempt in seconds, and ``checkpoint_every_why`` its reason; null and empty without an attempt.
+    ``held_idle`` tells how little the newest attempt used its devices when its ``utilization_policy`` acted on it;
+    empty if it did not.
     """
 
     id: uuid.UUID
@@ -155,6 +157,12 @@ class Stage(msgspec.Struct, frozen=True):
     asks: str
     asks_said: list[Clause]
     device_kind: str
+    memory_bytes: int
+    only_on: list[str]
+    avoid: list[str]
+    constraint: str
+    reservation: str
+    deadline_at: datetime | None
     nodes: int
     least_nodes: int
     most_nodes: int
@@ -272,7 +280,7 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
     for one in rows.Dependency.objects.filter(job__in=[job.id for job in jobs]):
         waits[one.job_id].append(JobDependency(one.name, one.when, one.verdict))
     return [
-        _job(job, [_stage(stage, stages[job.id], related, job.pool.name) for stage in stages[job.id]], waits[job.id])
+        _job(job, [_stage(stage, stages[job.id], related, job) for stage in stages[job.id]], waits[job.id])
         for job in jobs
     ]
 
@@ -350,7 +358,7 @@ def _share(progress: StageProgress | None) -> float | None:
     return min(1.0, max(0.0, progress.step / progress.total))
 
 
-def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, pool: str) -> Stage:
+def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, job: rows.Job) -> Stage:
     names = {each.id: each.name for each in siblings}
     attempt = related.attempts.get(stage.id)
     claims = related.claims.get(attempt.id, []) if attempt else []
@@ -362,7 +370,8 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, poo
     idle = attempt.said.get("held_idle", []) if attempt else []
     policy = stage.request.get("utilization_policy")
     asked = demand.asked(stage.request)
-    filters = funnel.steps(stage.funnel, pool) if waits else []
+    deadline = demand.deadline_at(stage.request, job.submitted_at.timestamp())
+    filters = funnel.steps(stage.funnel, job.pool.name) if waits else []
     part = next((claim.part for claim in claims), None) if state in ACTIVE else None
     return Stage(
         id=stage.id,
@@ -381,6 +390,12 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, poo
         asks=asked.text,
         asks_said=clauses(asked.said),
         device_kind=demand.device_kind(stage.request),
+        memory_bytes=demand.memory_bytes(stage.request),
+        only_on=stage.request.get("only_on", []),
+        avoid=stage.request.get("avoid", []),
+        constraint=constraint.written(stage.request.get("constraint", [])),
+        reservation=stage.request.get("reservation", ""),
+        deadline_at=datetime.fromtimestamp(deadline, UTC) if deadline is not None else None,
         nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
         least_nodes=demand.least_nodes(stage.request),
         most_nodes=stage.request["nodes"],

@@ -678,9 +678,10 @@ class _AsyncWait:
             async with self._wire.stream("/jobs/watch", wanted, since=self._since, silence_s=SILENCE_S) as answer:
                 async for event in listen(answer):
                     heard, self._since = (True, event.cursor or self._since)
-                    if event.name == "upsert":
-                        record = AsyncJobRecord(self._jobs, event.data)
-                        self._see(record)
+                    if event.name != "upsert":
+                        break
+                    record = AsyncJobRecord(self._jobs, event.data)
+                    self._see(record)
                     if record.is_final or self._is_short():
                         break
         except ApiProblem as problem:
@@ -880,10 +881,12 @@ class AsyncMaintenance:
         params = {"dry_run": "true"} if dry_run else None
         return await self._wire.post("/maintenance-windows", {**window, **named}, params=params)
 
-    async def change(self, window: int, *, dry_run: bool = False, **changes: Any) -> answers.MaintenanceWindowDetail:
+    async def change(
+        self, window: int, *, dry_run: bool = False, if_match: str = "*", **changes: Any
+    ) -> answers.MaintenanceWindowDetail:
         """Change what is named of a window, as :meth:`plan` has it, and return it with the stages that may run into
-        it."""
-        return await _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run)
+        it; with its ETag only as it was read."""
+        return await _changed(self._wire, f"/maintenance-windows/{window}", changes, dry_run, if_match)
 
     async def cancel(self, window: int) -> answers.MaintenanceWindow:
         """Cancel a window, also one that has begun."""
@@ -934,19 +937,23 @@ class AsyncReservations:
         body |= {key: value for key, value in named.items() if value}
         return await self._wire.post("/reservations", body, params={"dry_run": "true"} if dry_run else None)
 
-    async def change(self, name: str, *, dry_run: bool = False, **changes: Any) -> answers.Reservation:
-        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``."""
-        return await _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run)
+    async def change(
+        self, name: str, *, dry_run: bool = False, if_match: str = "*", **changes: Any
+    ) -> answers.Reservation:
+        """Change what is named of a reservation, as :meth:`plan` has it: its times, reason, ``nodes`` and ``users``;
+        with its ETag only as it was read."""
+        return await _changed(self._wire, f"/reservations/{quote(name, safe='')}", changes, dry_run, if_match)
 
     async def cancel(self, name: str) -> answers.Reservation:
         """Cancel a reservation, also one that has begun; what runs in it goes on."""
         return await self._wire.post(f"/reservations/{quote(name, safe='')}/cancel", {})
 
 
-async def _changed(wire: AsyncWire, path: str, changes: Mapping[str, Any], dry_run: bool) -> Any:
+async def _changed(wire: AsyncWire, path: str, changes: Mapping[str, Any], dry_run: bool, if_match: str) -> Any:
     """Change an entry of the calendar and return it."""
     told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in changes.items()}
-    return (await wire.call("PATCH", path, json=told, params={"dry_run": "true"} if dry_run else None)).json()
+    params, headers = ({"dry_run": "true"} if dry_run else None, {"If-Match": if_match})
+    return (await wire.call("PATCH", path, json=told, params=params, headers=headers)).json()
 
 
 class AsyncSchedules:

@@ -1,9 +1,15 @@
-"""``yard port-forward``: makes a port of this machine lead to a port of a running job."""
+"""``yard port-forward``: makes ports of this machine lead to ports of a running job.
+
+With several ports each that ends is told, and the others go on. The command ends with the last, and with its exit code.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
@@ -11,6 +17,8 @@ from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse
+
+    from switchyard.forward import Forward
 
 EXAMPLES = """
   yard port-forward 17 8888               http://127.0.0.1:8888 is the notebook of job 17
@@ -31,25 +39,51 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     ask: dict[str, Any] = {"stage": args.stage, "rank": args.rank, "reason": args.reason}
+    held: list[Forward] = []
     with connect(args) as client, contextlib.ExitStack() as opened:
         for local, remote in args.ports:
+            there = client.jobs.forward(args.job, remote, local_port=local, told=_teller(remote), **ask)
             try:
-                there = opened.enter_context(client.jobs.forward(args.job, remote, local_port=local, told=_tell, **ask))
+                held.append(opened.enter_context(there))
             except OSError as error:
                 print(f"error: port {local} of this machine: {error.strerror or error} (failed)", file=sys.stderr)
                 return exits.FAILURE
             where = f"port {remote} of {there.opened['stage']} on {there.opened['node']}"
             print(clean.line(f"127.0.0.1:{there.local_port} is {where}"), flush=True)
         print("Ctrl-C ends it", file=sys.stderr, flush=True)
-        try:
-            there.wait()
-        except KeyboardInterrupt:
-            return exits.OK
+        with contextlib.suppress(KeyboardInterrupt):
+            _wait(held)
     return exits.OK
 
 
-def _tell(text: str) -> None:
-    print(f"a connection failed: {clean.line(text)}", file=sys.stderr, flush=True)
+def _wait(held: list[Forward]) -> None:
+    """Tell of each port that ends, and why, and go on with the others; raise why the last one ended."""
+    ends: SimpleQueue[tuple[Forward, Exception | None]] = SimpleQueue()
+
+    def watch(there: Forward) -> None:
+        try:
+            there.wait()
+        except Exception as error:  # noqa: BLE001 - told by who waits
+            ends.put((there, error))
+        else:
+            ends.put((there, None))
+
+    for there in held:
+        threading.Thread(target=watch, args=(there,), daemon=True).start()
+    for left in reversed(range(len(held))):
+        there, error = ends.get()
+        there.close()
+        if error is not None and not left:
+            raise error
+        text = f"port {there.port} is not forwarded any more: {error or 'the session ended'}"
+        print(clean.line(text), file=sys.stderr, flush=True)
+
+
+def _teller(port: int) -> Callable[[str], None]:
+    def tell(text: str) -> None:
+        print(f"a connection to port {port} failed: {clean.line(text)}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _ports(text: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -224,3 +225,53 @@ def test_what_goes_in_comes_out_both_ways_at_once(shared: Hands, part: Names) ->
     assert ended(shared, guest) == SessionEnd(code=0)
     assert guest.out == whole
     finish(shared, name)
+
+
+def test_what_the_caller_takes_is_heard_while_the_command_takes_nothing(shared: Hands, part: Names) -> None:
+    """A command that has ended takes no input, but what it printed before still has to come."""
+    name = part()
+    running(shared, name)
+    guest = shared.yard.enter(shared.name, name, "sh", "-c", "head -c 1000000 /dev/zero & sleep 0.5", stdin=True)
+    guest.is_slow = True
+    shared.yard.wait(lambda: len(guest.out) > WINDOW_BYTES - 32_768)
+    shared.yard.wait(lambda: not beneath(shared, name, ["head", "-c", "1000000", "/dev/zero"]))
+    for _ in range(16):
+        guest.type(b"x" * 16_384)
+    for rows in range(6_000):
+        guest.say(rows=1 + rows, columns=80)
+    with shared.yard.lock:
+        guest.is_slow = False
+        guest.say(taken=len(guest.out))
+    assert ended(shared, guest) == SessionEnd(code=0)
+    finish(shared, name)
+
+
+def test_a_caller_who_leaves_a_command_that_is_stopped_leaves_nothing_open(shared: Hands, part: Names) -> None:
+    name = part()
+    running(shared, name)
+    guest = shared.yard.enter(shared.name, name, "sleep", "208", stdin=True)
+    shared.yard.wait(lambda: beneath(shared, name, ["sleep", "208"]))
+    (command,) = beneath(shared, name, ["sleep", "208"])
+    session = command.parent()
+    assert session is not None
+    session.suspend()
+    for _ in range(16):
+        guest.type(b"x" * 16_384)
+    for rows in range(6_000):
+        guest.say(rows=1 + rows, columns=80)
+    held = sockets(shared)
+    guest.leave()
+    shared.yard.wait(lambda: sockets(shared) < held - 1)
+    session.resume()
+    shared.yard.wait(lambda: not beneath(shared, name, ["sleep", "208"]))
+    finish(shared, name)
+
+
+def sockets(hands: Hands) -> int:
+    """How many sockets the agent has open."""
+    folder = f"/proc/{hands.process.pid}/fd"
+    found = 0
+    for each in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"{folder}/{each}").startswith("socket:")
+    return found

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.site import LAUNCH, PASSWORD, ROOT, Site, environment_of_tests, serve
 from tests.controlplane import smtp_server
 from tests.controlplane.oidc_server import CLIENT, SECRET
 from tests.controlplane.smtp_server import Sink
+
+expect.set_options(timeout=30_000)  # a bound on what hangs, not on how fast a busy machine is
 
 
 @pytest.fixture(scope="package")

@@ -178,6 +178,23 @@ def test_a_wait_follows_the_stream_and_goes_on_where_it_broke(server, client, sa
     assert {asked.query["number"] for asked in streams} == {"12"}
 
 
+@pytest.mark.parametrize("told", [("leave", {"number": 12}), ("resync", {}), ("beat", {})])
+def test_a_wait_for_a_job_that_goes_out_of_sight_ends(server, client, said, as_problem, as_job, told):
+    name, data = told
+    gone = as_problem(404, "not_found", "you may see no job 12")
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING")), gone)
+    server.on("GET", "/jobs/watch", events(said, (name, "6.1", data), ("upsert", "7.1", as_job(state="COMPLETED"))))
+    with pytest.raises(ApiProblem, match="no job 12"):
+        client.jobs.wait(12)
+
+
+def test_a_wait_for_a_job_that_is_in_sight_again_goes_on(server, client, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING")))
+    left = events(said, ("leave", "6.1", {"number": 12}))
+    server.on("GET", "/jobs/watch", left, events(said, ("upsert", "7.1", as_job(state="COMPLETED"))))
+    assert client.jobs.wait(12).state == "COMPLETED"
+
+
 def test_a_wait_asks_where_there_is_no_stream(server, client, said, as_problem, as_job):
     running = said(200, as_job(state="RUNNING"))
     for refusal in (as_problem(400, "invalid", "unknown filter number"), as_problem(404, "not_found", "nothing")):

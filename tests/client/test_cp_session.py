@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ def work(line: ServerConnection, folder: Path) -> None:
             for reader in readers:
                 reader.join()
             with contextlib.suppress(ConnectionClosed):
-                line.send(json.dumps({"end": {"code": process.wait()}}))
+                code = process.wait()
+                line.send(json.dumps({"end": {"signal": -code} if code < 0 else {"code": code}}))
                 line.close()
 
         ending = threading.Thread(target=end)
@@ -45,11 +46,13 @@ def work(line: ServerConnection, folder: Path) -> None:
         try:
             for message in line:
                 if isinstance(message, bytes) and len(message) > 1:
-                    process.stdin.write(message[1:])
+                    with contextlib.suppress(BrokenPipeError):  # input after the command's end is dropped
+                        process.stdin.write(message[1:])
                     line.send(json.dumps({"taken": len(message) - 1}))
                 elif isinstance(message, bytes):
-                    process.stdin.close()
-        except (ConnectionClosed, BrokenPipeError):
+                    with contextlib.suppress(BrokenPipeError):
+                        process.stdin.close()
+        except ConnectionClosed:
             pass
         ending.join()
 
@@ -127,3 +130,40 @@ def test_both_clients_copy_out_and_in(stage, new_client, tmp_path):
         with pytest.raises(SwitchyardError, match="larger"):
             client.jobs.copy_from(17, "again", tmp_path / "small", most_bytes=3)
     assert (stage / "again/model").read_bytes() == b"weights"
+
+
+@pytest.fixture
+def breaking_tar(stage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a tar into the stage that ends early: what it does, in words of the shell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def put(script: str) -> None:
+        (folder / "tar").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "tar").chmod(0o755)
+
+    return put
+
+
+SHORT = "head -c 9000 >/dev/null;"
+
+
+@pytest.mark.parametrize(
+    ("size", "script", "said"),
+    [
+        (3, f"{SHORT} echo 'tar: x: No space left on device' >&2; exit 2", "No space left on device"),
+        (2_000_000, f"{SHORT} echo 'tar: x: No space left on device' >&2; exit 2", "No space left on device"),
+        (3, f"{SHORT} kill -9 $$", "tar was ended by signal 9 inside the job"),
+        (2_000_000, f"{SHORT} echo 'tar: soon' >&2; kill -9 $$", "tar: soon; tar was ended by signal 9 inside the job"),
+        (2_000_000, f"{SHORT} echo odd >&2; exit 0", "ended before it had read all; odd"),
+        (2_000_000, "exec <&-; sleep 0.3; exit 2", "tar ended with 2"),
+    ],
+)
+def test_a_copy_into_a_stage_whose_tar_ends_early_is_an_error_with_its_words(
+    breaking_tar, new_client, tmp_path, size, script, said
+):
+    breaking_tar(script)
+    (tmp_path / "got").write_bytes(os.urandom(size))
+    with new_client.from_env() as client, pytest.raises(SwitchyardError, match=said):
+        client.jobs.copy_to(17, tmp_path / "got", "there")

@@ -83,3 +83,13 @@ def test_a_window_and_a_reservation_are_changed(yard, server, said):
     server.on("PATCH", "/reservations/demo", said(200, one))
     code, out, _ = yard("reserve", "demo", "--change", "--node", "g07", "--node", "g08")
     assert (code, json.loads(server.asked[-1].body)) == (0, {"nodes": ["g07", "g08"]})
+    assert {asked.headers["if-match"] for asked in server.asked if asked.method == "PATCH"} == {"*"}
+
+
+def test_a_window_and_a_reservation_are_changed_as_they_were_read(new_client, server, said):
+    server.on("PATCH", "/maintenance-windows/12", said(200, {}))
+    server.on("PATCH", "/reservations/demo", said(200, {}))
+    with new_client(server.url) as client:
+        client.maintenance.change(12, reason="new fans", if_match='"a"')
+        client.reservations.change("demo", reason="x", if_match='"b"')
+    assert [asked.headers["if-match"] for asked in server.asked] == ['"a"', '"b"']

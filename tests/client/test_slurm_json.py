@@ -81,12 +81,10 @@ def cluster(server, said, as_job):
 
     server.on("GET", "/jobs", listed)
     for job in jobs:
-        request = {"only_on": ["node1"]} if job["name"] == "running" else {}
-        spec = {"constraint": "ib&a100"} if request else {}
-        request["alternatives"] = [{"asks": [{"kind": "cpu", "memory_bytes": MEMORY[job["number"]]}]}]
+        job["stages"][0]["memory_bytes"] = MEMORY[job["number"]]
+        if job["name"] == "running":
+            job["stages"][0] |= {"only_on": ["node1"], "constraint": "ib&a100"}
         server.on("GET", f"/jobs/{job['number']}", said(200, job))
-        stages = [{"stage": "main", "request": request}]
-        server.on("GET", f"/jobs/{job['number']}/spec", said(200, {"spec": spec, "stages": stages}))
     core = {"kind": "cpu", "capacity_milli": 8000, "claimed_milli": 8000, "claimed_memory_bytes": 1000 << 20}
     node = {"name": "node1", "state": "READY", "pools": ["main"], "memory_bytes": 8000 << 20, "devices": [core]}
     node["labels"] = {"ib": "yes", "gen": "a100"}
@@ -143,9 +141,56 @@ def test_what_scripts_read_most_has_slurms_values(cluster, yard, name):
     assert ours["start_time"]["number"] > 1e9 or name == "pending"
 
 
-def test_a_list_reads_no_file_of_each_job(cluster, yard):
-    assert len(json.loads(yard("slurm", "squeue", "--json", "-t", "all")[1])["jobs"]) == 8
-    assert not [asked for asked in cluster.asked if asked.path.endswith("/spec")]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["squeue", "--json", "-t", "all"], ["squeue", "-t", "all", "-o", "%i %f %x %n %m %v"],
+        ["sacct", "--json", "-a"],
+        ["sacct", "-a", "-S", "2020-01-01", "-o", "JobID,AllocTRES,ReqTRES,ReqMem,Constraints"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_list_asks_no_more_for_more_rows(cluster, yard, words):
+    assert yard("slurm", *words)[0] == 0
+    assert [asked.path for asked in cluster.asked if asked.path != "/api/v1/whoami"] == ["/api/v1/jobs"]
+
+
+def test_the_json_of_a_list_has_memory_reservation_and_deadline(cluster, yard, said, as_job):
+    job = situation(as_job, "running", "RUNNING", memory_mib=1000)
+    job["stages"][0] |= {"memory_bytes": 1000 << 20, "reservation": "demo", "deadline_at": "2027-01-31T18:00:00Z"}
+    bare = situation(as_job, "pending", "PENDING")
+    cluster.on("GET", "/jobs", said(200, {"results": [job, bare], "next": None}))
+    found = {one["job_id"]: one for one in json.loads(yard("slurm", "squeue", "--json")[1])["jobs"]}
+    one, other = found[NUMBER["running"]], found[NUMBER["pending"]]
+    assert (one["resv_name"], one["deadline"]["number"]) == ("demo", 1801418400)
+    assert one["memory_per_node"] == {"set": True, "infinite": False, "number": 1000}
+    assert other["memory_per_node"]["set"] is False
+    told = {one["job_id"]: one for one in json.loads(yard("slurm", "sacct", "--json", "-a")[1])["jobs"]}
+    kinds = [
+        [each["type"] for each in told[number]["tres"]["requested"]]
+        for number in (NUMBER["running"], NUMBER["pending"])
+    ]
+    assert kinds == [["cpu", "mem", "node", "billing"], ["cpu", "node", "billing"]]
+
+
+def test_steps_of_elements_are_named_by_array_element_and_job(cluster, yard, said, as_job):
+    job = situation(as_job, "running", "RUNNING", array={"number": 40, "index": 2})
+    cluster.on("GET", f"/jobs/{NUMBER['running']}", said(200, job))
+    cluster.on("GET", "/jobs/40_2", said(200, job))
+    cluster.on("GET", "/jobs", said(200, {"results": [job], "next": None}))
+    for name in ("40_2.batch", "40.batch", f"{NUMBER['running']}.batch"):
+        assert yard("slurm", "sacct", "-n", "-P", "-o", "JobID", "-j", name)[1] == "40_2.batch\n", name
+    assert yard("slurm", "sacct", "-n", "-P", "-o", "JobID", "-j", "40_2,40.none")[1] == "40_2\n40_2.batch\n"
+
+
+def test_jobs_that_are_named_are_sought_from_the_beginning(cluster, yard):
+    number = str(NUMBER["steps"])
+    for words, lines in ((["-E", "2030-01-01"], 1), (["-E", "2001-01-01"], 0), (["-S", "2030-01-01", "-E", "now"], -1)):
+        code, out, _ = yard("slurm", "sacct", "-X", "-n", "-j", number, *words)
+        assert (code, out.count("\n")) == ((0, lines) if lines >= 0 else (1, 0)), words
+
+
+def test_no_list_of_a_job_that_is_not_there(cluster, yard):
     assert yard("slurm", "squeue", "--json", "-j", "999999")[0] == 1
 
 
@@ -335,3 +380,32 @@ def test_components_of_a_step_are_refused_and_a_colon_for_the_shell_is_not(yard)
             step.srun_options(words)
     assert step.srun_options(["sh", "-c", ":"])[1] == ["sh", "-c", ":"]
     assert yard("slurm", "salloc", "-n1", ":", "-n2")[0] == 1
+
+
+def test_options_of_srun_whose_value_may_be_left_out_take_no_word_of_the_command():
+    from switchyard import step
+
+    for words, found in (
+        (["-I60", "true"], {"immediate": "60"}), (["-I", "true"], {"immediate": ""}),
+        (["--immediate=60", "true"], {"immediate": "60"}), (["-K0", "true"], {"kill-on-bad-exit": "0"}),
+        (["--oom-kill-step", "true"], {"oom-kill-step": ""}), (["--oom-kill-step=1", "true"], {"oom-kill-step": "1"}),
+        (["-IK", "true"], {"immediate": "", "kill-on-bad-exit": ""}),
+    ):  # fmt: skip
+        assert step.srun_options(words) == (found, ["true"])
+
+
+@pytest.mark.parametrize("words", [["-I1"], ["--immediate=1"]])
+def test_salloc_gives_up_what_does_not_fit_at_once(server, yard, said, as_job, words):
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12)))
+    server.on("POST", "/jobs/12/cancel", said(200, as_job(12, "CANCELLED")))
+    code, _, err = yard("slurm", "salloc", *words, "true")
+    assert (code, "Unable to allocate resources: Requested nodes are busy" in err) == (1, True)
+    assert len(server.to("POST", "/jobs/12/cancel")) == 1
+
+
+def test_salloc_says_what_is_no_time(yard, server, said, as_job):
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    code, _, err = yard("slurm", "salloc", "--immediate=soon", "true")
+    assert (code, "Invalid --immediate specification: soon" in err) == (1, True)
+    assert server.to("POST", "/jobs") == []

@@ -276,7 +276,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "maintenance.plan",
         ),
         ("PATCH", "maintenance-windows/{number}"): (
-            lambda: staff.patch(f"/maintenance-windows/{window()}", {"reason": "new fans"}),
+            lambda: change(f"/maintenance-windows/{window()}", {"reason": "new fans"}),
             "maintenance.change",
         ),
         ("POST", "maintenance-windows/{number}/cancel"): (
@@ -291,7 +291,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "reservation.plan",
         ),
         ("PATCH", "reservations/{name}"): (
-            lambda: staff.patch("/reservations/demo", {"reason": "another one"}),
+            lambda: change("/reservations/demo", {"reason": "another one"}),
             "reservation.change",
         ),
         ("POST", "reservations/{name}/cancel"): (

@@ -5,14 +5,16 @@ and refused where nothing would be left.
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from controlplane.fleet import world
 from controlplane.fleet.models import Node
-from controlplane.jobs import demand
+from controlplane.jobs import constraint, demand
 from controlplane.jobs.models import Job
+from controlplane.jobs.spec import InvalidSpec
 from controlplane.scheduling.store import LiveStore, clock
 from tests.controlplane.people import Town
 from tests.controlplane.test_api_jobs import problem
@@ -60,6 +62,34 @@ def test_a_constraint_is_groups_that_are_joined_by_and(text: str, groups: list[l
     assert accepted({"run": "x", "constraint": text}, **NODES).stages[0].request["constraint"] == sorted(groups)
 
 
+@pytest.mark.parametrize("text", ["", "a100", "rack=r2", "ib&(a100|h100)", "(a100&rack=r1)|rack=r2", "a|b|c=d"])
+def test_a_constraint_is_written_as_it_is_read(text: str) -> None:
+    groups = constraint.groups(text) if text else ()
+    written = constraint.written(groups)
+    assert (constraint.groups(written) if written else ()) == groups
+
+
+def test_what_a_stage_asks_of_its_nodes_stands_in_the_list(town: Town) -> None:
+    town.machine()
+    Node.objects.update(labels={"rack": "r1", "gen": "a100"})
+    asked = {
+        "run": "x",
+        "memory": "3GiB",
+        "only_on": [{"rack": "r1"}],
+        "avoid": [{"row": "9"}],
+        "constraint": "a100&rack=r1",
+        "deadline": "2h",
+    }
+    assert town.owner.post("/jobs", asked).status_code == 201
+    (job,) = town.owner.read("/jobs")["results"]
+    (stage,) = job["stages"]
+    names = ("memory_bytes", "only_on", "avoid", "constraint", "reservation")
+    assert [stage[name] for name in names] == [3 << 30, ["rack=r1"], ["row=9"], "a100&rack=r1", ""]
+    assert datetime.fromisoformat(stage["deadline_at"]) - datetime.fromisoformat(job["submitted_at"]) == timedelta(
+        hours=2
+    )
+
+
 def test_equal_constraints_are_held_once() -> None:
     asked = {"run": "x", "constraint": "ib&a100", "only_on": [{"rack": "r1"}]}
     first, second = (demand.only(accepted(asked, **NODES).stages[0].request) for _ in range(2))
@@ -90,6 +120,13 @@ def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
         ({"only_on": ["gpu-03"]}, "/only_on/0", "unknown_value"),
         ({"only_on": [f"n{i}" for i in range(257)]}, "/only_on", "not_a_list"),
         ({"only_on": [{"rack": "a", "row": "b"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "*"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "r*"}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": ""}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": "r" * 64}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"rack": 10**64}]}, "/only_on/0", "invalid"),
+        ({"only_on": [{"r" * 64: "a"}]}, "/only_on/0", "invalid"),
+        ({"only_on": ["n" * 254]}, "/only_on/0", "invalid"),
         ({"avoid": "gpu-01"}, "/avoid", "not_a_list"),
         ({"avoid": ["gpu-03"]}, "/avoid/0", "unknown_value"),
         ({"avoid": [7]}, "/avoid/0", "invalid"),
@@ -104,6 +141,16 @@ def test_what_is_no_constraint_is_told(text: object, said: str) -> None:
 )
 def test_what_it_may_not(asked: dict[str, Any], pointer: str, code: str) -> None:
     assert refused({"run": "x", **asked}, **NODES)[pointer] == code
+
+
+@pytest.mark.parametrize("value", ["x" * 9000, {"x" * 9000: "y"}, {"rack": "x" * 9000}, [["x" * 9000]]])
+@pytest.mark.parametrize("key", ["only_on", "avoid", "constraint", "site", "name", "pool", "x" * 9000])
+def test_a_fault_repeats_no_word_of_thousands_of_characters(key: str, value: object) -> None:
+    for given in (value, [value]):
+        with pytest.raises(InvalidSpec) as raised:
+            accepted({"run": "x", key: given}, **NODES)
+        assert max(len(fault.detail) for fault in raised.value.errors) < 500
+        assert max(len(fault.pointer) for fault in raised.value.errors) < 500
 
 
 def test_a_slip_of_the_pen_gets_the_nearest_name() -> None:

@@ -18,6 +18,7 @@ from controlplane.queries import maintenance
 from tests.controlplane.people import Town
 
 PATH = "/maintenance-windows"
+ANY = {"if-match": "*"}
 
 
 def window(**changes: Any) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def test_one_is_changed_also_after_it_has_begun_and_tried_before(town: Town) -> 
     assert (tried["affects"], tried["window"]["id"]) == ([], made)
     (still,) = town.viewer.read(f"{PATH}/{made}")["affects"]
     assert still["job"] == job.number
-    changed = town.staff.patch(f"{PATH}/{made}", {"node": "", "pool": "default", "reason": " fans "}).json()
+    changed = town.staff.patch(f"{PATH}/{made}", {"node": "", "pool": "default", "reason": " fans "}, **ANY).json()
     assert (changed["window"]["node"], changed["window"]["pool"], changed["window"]["reason"]) == (
         None,
         "default",
@@ -170,9 +171,22 @@ def test_one_is_changed_also_after_it_has_begun_and_tried_before(town: Town) -> 
         ({"node": "n1"}, "node"), ({"ends_at": "2020-01-01T00:00:00Z"}, "ends_at"), ({"reason": " "}, "reason"),
         ({"cron": "0 3 * * 1"}, "lasts_s"), ({"pool": "none"}, "pool"),
     ):  # fmt: skip
-        answer = town.staff.patch(f"{PATH}/{made}", wrong)
+        answer = town.staff.patch(f"{PATH}/{made}", wrong, **ANY)
         assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"/{field}"), wrong
     for person in (town.owner, town.lead, town.viewer):
         assert person.patch(f"{PATH}/{made}", {"reason": "x"}).status_code == 403
     town.staff.post(f"{PATH}/{made}/cancel")
-    assert town.staff.patch(f"{PATH}/{made}", {"reason": "x"}).status_code == 409
+    assert town.staff.patch(f"{PATH}/{made}", {"reason": "x"}, **ANY).status_code == 409
+
+
+def test_a_change_is_of_what_was_read(town: Town) -> None:
+    town.machine()
+    made = town.staff.post(PATH, window()).json()["window"]["id"]
+    bare = town.staff.patch(f"{PATH}/{made}", {"reason": "x"})
+    assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
+    read = town.staff.get(f"{PATH}/{made}")["ETag"]
+    assert town.staff.patch(f"{PATH}/{made}", {"reason": "first"}, **{"if-match": read}).status_code == 200
+    late = town.staff.patch(f"{PATH}/{made}", {"reason": "second"}, **{"if-match": read})
+    assert (late.status_code, late.json()["code"]) == (412, "changed_meanwhile")
+    assert "first" in town.staff.get(f"{PATH}/{made}").content.decode()
+    assert town.staff.patch(f"{PATH}/{made}", {"reason": "third"}, **ANY).status_code == 200

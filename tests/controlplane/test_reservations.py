@@ -13,6 +13,7 @@ from controlplane.fleet.models import Reservation
 from tests.controlplane.people import Town
 
 PATH = "/reservations"
+ANY = {"if-match": "*"}
 
 
 def wish(**changes: Any) -> dict[str, Any]:
@@ -95,15 +96,28 @@ def test_one_is_changed_where_nothing_else_keeps_its_nodes(town: Town) -> None:
     tried = town.staff.patch(f"{PATH}/demo?dry_run=true", asked).json()
     assert tried["nodes"] == ["n1", "n2"]
     assert town.staff.read(f"{PATH}/demo")["nodes"] == ["n1"], "nothing is stored"
-    assert town.staff.patch(f"{PATH}/demo", asked).json()["users"] == ["owner"]
+    assert town.staff.patch(f"{PATH}/demo", asked, **ANY).json()["users"] == ["owner"]
     later = {"starts_at": hour + timedelta(hours=5), "ends_at": hour + timedelta(hours=6)}
     town.staff.post(PATH, wish(name="next", nodes=["n2"], **{name: at.isoformat() for name, at in later.items()}))
     for wrong, field in (
         ({"ends_at": (hour + timedelta(hours=6)).isoformat()}, "nodes"), ({"nodes": []}, "nodes"),
         ({"nodes": ["n9"]}, "nodes"), ({"users": ["nobody"]}, "users"), ({"reason": ""}, "reason"),
     ):  # fmt: skip
-        answer = town.staff.patch(f"{PATH}/demo", wrong)
+        answer = town.staff.patch(f"{PATH}/demo", wrong, **ANY)
         assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"/{field}"), wrong
     assert town.owner.patch(f"{PATH}/demo", {"reason": "mine"}).status_code == 403
     town.staff.post(f"{PATH}/demo/cancel")
-    assert town.staff.patch(f"{PATH}/demo", {"reason": "x"}).status_code == 409
+    assert town.staff.patch(f"{PATH}/demo", {"reason": "x"}, **ANY).status_code == 409
+
+
+def test_a_change_is_of_what_was_read(town: Town) -> None:
+    town.machine()
+    town.staff.post(PATH, wish())
+    bare = town.staff.patch(f"{PATH}/demo", {"reason": "x"})
+    assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
+    read = town.staff.get(f"{PATH}/demo")["ETag"]
+    assert town.staff.patch(f"{PATH}/demo", {"reason": "first"}, **{"if-match": read}).status_code == 200
+    late = town.staff.patch(f"{PATH}/demo", {"reason": "second"}, **{"if-match": read})
+    assert (late.status_code, late.json()["code"]) == (412, "changed_meanwhile")
+    assert "first" in town.staff.get(f"{PATH}/demo").content.decode()
+    assert town.staff.patch(f"{PATH}/demo", {"reason": "third"}, **ANY).status_code == 200

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers
-from django.db import connections
+from django.db import OperationalError, connections
 from django.utils import timezone
 
 from agents.protocol import (
@@ -191,6 +191,48 @@ async def test_a_port_is_held_by_one_session_and_its_connections_are_others_of_w
     assert await rows(Session.objects.filter(of__isnull=False).count) == 0
     entries = await rows(lambda: [entry.after for entry in AuditEntry.objects.filter(action__startswith="session.")])
     assert [entry["command"] for entry in entries] == ["port 8888"] * 2
+
+
+async def test_connections_through_a_port_come_only_so_fast(scene: Scene, settings: Any) -> None:
+    settings.CONNECTIONS_PER_S = 0.3  # three at once, and the next after seconds
+    secret = await rows(secret_of, "owner")
+    async with caller(scene.job, secret) as whole:
+        session = await entered(scene, whole, port=8888)
+        async with agent_socket(session, scene.node):
+            await whole.hear()
+            for _ in range(3):
+                async with caller(scene.job, secret) as one:
+                    await entered(scene, one, of=str(session.id))
+            async with caller(scene.job, secret) as many:
+                await many.say(of=str(session.id))
+                refused = (await many.hear())["refused"]
+                assert (refused["status"], refused["code"]) == (429, "too_many")
+                assert "new connections a second" in refused["detail"]
+            # Another port has a bucket of its own.
+            async with caller(scene.job, secret) as other:
+                await other.say(of=str(session.part_id))
+                assert (await other.hear())["refused"]["status"] == 409
+
+
+async def test_an_idle_check_that_finds_no_database_is_made_again(
+    scene: Scene, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SESSION_IDLE_S = 0.5
+    asked = []
+
+    def is_used(session_id: Any) -> bool:
+        asked.append(session_id)
+        if len(asked) == 1:
+            raise OperationalError("the server closed the connection unexpectedly")
+        return False
+
+    monkeypatch.setattr(sessions, "is_used", is_used)
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, port=8888)
+        async with agent_socket(session, scene.node):
+            assert "opened" in await own.hear()
+            assert (await own.hear())["end"]["cut"] == "GuestIdle"
+    assert asked == [session.id] * 2
 
 
 async def test_connections_end_with_the_session_that_holds_the_port(scene: Scene) -> None:

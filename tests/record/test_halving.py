@@ -341,6 +341,7 @@ def test_an_array_that_is_shown_as_completed_says_so_when_it_cannot_be_held(yard
 
 
 def test_of_an_array_without_rungs_none_are_asked_for(yard: Yard) -> None:
+    yard.agent("n1")
     row, _jobs = submitted(yard, {"indexes": "0-3"})
     with CaptureQueriesContext(connection) as queries:
         found = read.elements(row, read.elements_of(row))

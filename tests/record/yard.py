@@ -143,12 +143,13 @@ class Yard:
             PriorityClass.objects.create(name=name, value=value)
         self.store = LiveStore()
         self.planner = aside.TolerantPlanner()
+        world.recent_nodes(within_s=0.0)  # nothing of the test before is remembered
 
     def agent(self, name: str, *devices: protocol.Device) -> Agent:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
         agent = Agent(node, list(devices) or [cpu(name)])
         agent.report()
-        world.recent_nodes(within_s=0.0)  # nothing of the test before is remembered
+        world.recent_nodes(within_s=0.0)  # jobs for it are accepted at once
         return agent
 
     def submit(self, **spec: Any) -> Job:

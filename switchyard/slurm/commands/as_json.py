@@ -94,7 +94,7 @@ def job(one: SlurmJob) -> dict[str, Any]:
         "cpus": number(one.cpus),
         "cpus_per_task": number(max(1, one.cpus // one.node_count)),
         "current_working_directory": "",
-        "deadline": number(int(one.request.get("deadline_at") or 0)),
+        "deadline": number(moment(one.stage.get("deadline_at"))),
         "dependency": "" if one.dependency == "(null)" else one.dependency,
         "derived_exit_code": code,
         "eligible_time": number(moment(one.stage.get("eligible_at"))),
@@ -124,7 +124,7 @@ def job(one: SlurmJob) -> dict[str, Any]:
         "requeue": True,
         "required_nodes": one.required,
         "restart_cnt": max(0, int(one.stage.get("attempts") or 1) - 1),
-        "resv_name": clean.line(one.job.get("reservation") or ""),
+        "resv_name": one.reservation,
         "standard_error": f"yard logs {one.number} --stream err",
         "standard_input": "/dev/null",
         "standard_output": f"yard logs {one.number} --stream out",
@@ -220,7 +220,7 @@ def accounted(one: SlurmJob) -> dict[str, Any]:
         "required": {
             "CPUs": one.cpus, "memory_per_cpu": number(None), "memory_per_node": number(one.memory_mib or None),
         },
-        "reservation": {"id": 0, "name": clean.line(one.job.get("reservation") or "")},
+        "reservation": {"id": 0, "name": one.reservation},
         "restart_cnt": max(0, int(one.stage.get("attempts") or 1) - 1),
         "script": "",
         "state": {"current": [LONG[one.state]], "reason": one.reason},
@@ -252,7 +252,9 @@ _NO_CPU_TIME: Final = {kind: {"seconds": 0, "microseconds": 0} for kind in ("sys
 
 def _tres(one: SlurmJob, nodes: int) -> list[dict[str, Any]]:
     """Return what so many nodes give together; the first number of Slurm's for kinds that a site adds is 1001."""
-    counts = [("cpu", "", 1, one.cpus), ("mem", "", 2, one.memory_mib * nodes), ("node", "", 4, nodes)]
+    counts = [("cpu", "", 1, one.cpus), ("node", "", 4, nodes)]
+    if one.memory_mib:
+        counts.insert(1, ("mem", "", 2, one.memory_mib * nodes))
     if one.accelerators:
         kind, each = one.accelerators
         counts.append(("gres", kind, 1001, each * nodes))

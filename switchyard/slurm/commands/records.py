@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final
 
 from switchyard.cli import clean, units
@@ -67,12 +66,11 @@ def moment(text: object, missing: str) -> str:
 
 
 class SlurmJob:
-    """A job as Slurm shows it. ``read`` reads its submitted file, where that is needed."""
+    """A job as Slurm shows it, by the fields that the list of jobs has: a row costs no request of its own."""
 
-    def __init__(self, job: Mapping[str, Any], read: Callable[[], Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, job: Mapping[str, Any]) -> None:
         self.job = job
         self.indexes: list[int] = []
-        self._read = read
         stages = list(job.get("stages") or [])
         open_ones = [one for one in stages if one.get("state") not in ("COMPLETED", "FAILED", "CANCELLED")]
         is_ended = job["state"] in ("COMPLETED", "FAILED", "CANCELLED")
@@ -200,35 +198,19 @@ class SlurmJob:
         """Accelerators of all its nodes, as a part of TRES: ``gres/gpu=8``; empty where there are none."""
         return f"gres/{self.accelerators[0]}={self.accelerators[1] * self.node_count}" if self.accelerators else ""
 
-    def unread(self) -> SlurmJob:
-        """Return the job without what only its file tells, so that a list does not read every file."""
-        self._read = None
-        return self
-
-    @cached_property
-    def _file(self) -> Mapping[str, Any]:
-        return self._read() if self._read else {}
-
-    @property
-    def request(self) -> Mapping[str, Any]:
-        """What the stage asks for, as it was resolved at submit."""
-        for each in self._file.get("stages") or []:
-            if each.get("stage") == self.stage.get("name"):
-                return each.get("request") or {}
-        return {}
-
     @property
     def memory_mib(self) -> int:
-        """Memory on each node, in MiB; 0 where the file was not read."""
-        asks = (self.request.get("alternatives") or [{}])[0].get("asks") or [{}]
-        return int(asks[-1].get("memory_bytes") or 0) >> 20
+        """Memory on each node, in MiB; 0 where it asks for none."""
+        return int(self.stage.get("memory_bytes") or 0) >> 20
 
     @property
     def features(self) -> str:
-        """The labels that its nodes must have, as they were written."""
-        spec = self._file.get("spec") or {}
-        own = [one for one in spec.get("stages") or [] if one.get("name") == self.stage.get("name")]
-        return clean.line((own[0].get("constraint") if own else None) or spec.get("constraint") or "")
+        """The labels that its nodes must have."""
+        return clean.line(self.stage.get("constraint") or "")
+
+    @property
+    def reservation(self) -> str:
+        return clean.line(self.stage.get("reservation") or "")
 
     @property
     def required(self) -> str:
@@ -242,7 +224,7 @@ class SlurmJob:
     def _listed(self, key: str) -> str:
         from switchyard.step import compress
 
-        return clean.line(compress([str(name) for name in self.request.get(key) or []]))
+        return clean.line(compress([str(name) for name in self.stage.get(key) or []]))
 
     @property
     def tres(self) -> str:
@@ -341,7 +323,7 @@ class SlurmStep(SlurmJob):
     """A stage of a job that has begun, as Slurm shows a step."""
 
     def __init__(self, job: SlurmJob, stage: Mapping[str, Any], suffix: str, name: str) -> None:
-        super().__init__(job.job, lambda: job._file)
+        super().__init__(job.job)
         self.of, self.stage, self.suffix, self.name = job, stage, suffix, name
 
     @property

@@ -114,22 +114,25 @@ def run(words: Sequence[str]) -> int:
         chosen = [
             job
             for job in found
-            if (not states or job.state in states)
-            and (numbers or _is_between(job, begin, end))
-            and _is_meant(job, given)
+            if (not states or job.state in states) and _is_between(job, begin, end) and _is_meant(job, given)
         ]
         chosen.sort(key=lambda job: sort_key(job.id))
         if "json" in given:
             from switchyard.slurm.commands import as_json
 
-            listed = chosen if numbers else [job.unread() for job in chosen]
-            print(as_json.document("jobs", map(as_json.accounted, listed), ["sacct", "--json"]), flush=True)
+            print(as_json.document("jobs", map(as_json.accounted, chosen), ["sacct", "--json"]), flush=True)
             return 0
         rows = chosen if "allocations" in given else [row for job in chosen for row in (job, *job.steps)]
         if any("." in number for number in named):
-            rows = [row for row in rows if {row.id, row.id.partition(".")[0]} & set(named)]
+            rows = [row for row in rows if _names(row) & set(named)]
         print("\n".join(_lines(given, fields, rows)), end="\n" if rows or "noheader" not in given else "", flush=True)
     return 0
+
+
+def _names(row: SlurmJob) -> set[str]:
+    """Return by which names ``--jobs`` chooses a row: those of its job and array, and of a step itself with them."""
+    jobs = {row.id.partition(".")[0], str(row.number), row.array_id}
+    return jobs | ({f"{job}.{row.suffix}" for job in jobs} if isinstance(row, SlurmStep) else set())
 
 
 Field = tuple[str, int, Callable[[SlurmJob], str]]
@@ -193,7 +196,8 @@ def _states(text: str) -> set[str]:
 
 
 def _span(given: SlurmOptions) -> tuple[datetime, datetime | None]:
-    """Return from when and until when: since midnight where nothing is said."""
+    """Return from when and until when: where nothing is said since midnight, and of jobs that are named all the
+    time."""
     now = local_now()
 
     def read(text: str) -> datetime:
@@ -210,9 +214,9 @@ def _span(given: SlurmOptions) -> tuple[datetime, datetime | None]:
         except (UnreadableValue, OverflowError):
             raise SlurmFault(f"Invalid time specification (pos=0): {text}") from None
 
-    begin = (
-        read(given.get("starttime")) if "starttime" in given else now.replace(hour=0, minute=0, second=0, microsecond=0)
-    )
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    usual = datetime.fromtimestamp(0).astimezone() if "jobs" in given else midnight
+    begin = read(given.get("starttime")) if "starttime" in given else usual
     end = read(given.get("endtime")) if "endtime" in given else None
     if begin > (end or now):
         first, last = (f"{one:%Y-%m-%dT%H:%M:%S}" for one in (begin, end or now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 HOLDS: Final = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
 LONGEST_POLL_S: Final = 2.0
+AT_ONCE_S: Final = 5.0
 
 
 def run(words: Sequence[str]) -> int:
@@ -32,12 +34,13 @@ def run(words: Sequence[str]) -> int:
     made = batch.converted(HOLDS, "interactive", list(words[:read]))
     for _, one in made.having(REFUSED):
         raise SlurmFault(f"salloc: error: {one.option}: {one.said}")
+    patience_s = min((_patience_s(word) for word in found if word.option == "immediate"), default=None)
     with connect() as client:
         job = client.jobs.submit(made.spec)
         stays = any(word.option == "no-shell" for word in found)
         is_granted = False
         try:
-            _await(client, job)
+            _await(job, None if patience_s is None else time.monotonic() + patience_s)
             is_granted = True
             print(f"salloc: Granted job allocation {job.number}", file=sys.stderr, flush=True)
             return 0 if stays else _inside(job, command)
@@ -53,12 +56,23 @@ def _relinquish(client: Client, job: JobRecord) -> None:
     client.jobs.cancel(job, "the shell of salloc has ended")
 
 
-def _await(client: Client, job: JobRecord) -> None:
-    """Wait until it runs."""
+def _patience_s(immediate: options.Word) -> float:
+    """Return for how many seconds ``--immediate`` waits: without a value until it was planned once."""
+    if not immediate.value:
+        return AT_ONCE_S
+    if not re.fullmatch(r"[0-9]{1,9}", immediate.value):
+        raise SlurmFault(f"salloc: error: Invalid --immediate specification: {immediate.value[:60]}")
+    return float(immediate.value)
+
+
+def _await(job: JobRecord, until: float | None) -> None:
+    """Wait until it runs, or until this monotonic time."""
     pause_s, is_told = 0.2, False
     while job.state != "RUNNING" or job.stages[0].get("state") != "RUNNING":
         if job.is_final:
             raise SlurmFault(f"salloc: error: Job allocation {job.number} has been revoked.")
+        if until is not None and time.monotonic() > until:
+            raise SlurmFault("salloc: error: Unable to allocate resources: Requested nodes are busy")
         if not is_told:
             print(f"salloc: Pending job allocation {job.number}", file=sys.stderr, flush=True)
             is_told = True

@@ -199,7 +199,8 @@ def jobs_of(
     else:
         user = users[0] if len(users) == 1 else None
         found = list(client.jobs.list(state=list(states) or None, user=user, limit=MOST_JOBS))
-    whole = [SlurmJob(job, lambda job=job: client.jobs.spec(job)) for job in found]  # type: ignore[misc]
+    # An element may be named by itself and by its array.
+    whole = [SlurmJob(job) for job in {job["number"]: job for job in found}.values()]
     if not users or (users == ["me"] and not numbers):
         return whole, missing
     names = {client.whoami()["user"] if user == "me" else user for user in users}

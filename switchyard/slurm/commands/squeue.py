@@ -94,7 +94,7 @@ LETTERS: Final[Mapping[str, Field]] = {
     "c": ("MIN_CPUS", lambda job: str(job.cpus // job.node_count)),
     "f": ("FEATURES", lambda job: job.features or "(null)"),
     "o": ("COMMAND", lambda job: "(null)"),
-    "v": ("RESERVATION", lambda job: "(null)"),
+    "v": ("RESERVATION", lambda job: job.reservation or "(null)"),
     "w": ("WCKEY", lambda job: str((job.job.get("labels") or {}).get("wckey") or "(null)")),
     "x": ("EXC_NODES", lambda job: job.avoided),
     "n": ("REQ_NODES", lambda job: job.required),
@@ -180,8 +180,7 @@ def _show(given: SlurmOptions) -> None:
 
             now = as_json.number(int(time.time()))
             more = {"last_backfill": now, "last_update": now}
-            listed = chosen if numbers else [job.unread() for job in chosen]
-            print(as_json.document("jobs", map(as_json.job, listed), ["squeue", "--json"], **more), flush=True)
+            print(as_json.document("jobs", map(as_json.job, chosen), ["squeue", "--json"], **more), flush=True)
             return
         if "long" in given and "noheader" not in given:
             print(local_now().strftime("%a %b %d %H:%M:%S %Y"))
