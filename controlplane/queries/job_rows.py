@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db.models import QuerySet
@@ -264,6 +264,14 @@ class _Related:
     devices: dict[str, PlannedDevice] = field(default_factory=dict)
 
 
+# What a stage shows of its claims: the rows of nodes and devices are many and wide.
+_CLAIMED: Final = (
+    "milli", "memory_bytes", "partition", "slots", "part__rank", "part__attempt_id", "part__substate",
+    "part__substate_said", "part__node__name", "device__uuid", "device__kind", "device__vendor", "device__model",
+    "device__index", "device__simulated",
+)  # fmt: skip
+
+
 def whole(jobs: QuerySet[rows.Job]) -> QuerySet[rows.Job]:
     """Add the joins to the query that every shown job needs."""
     return jobs.select_related("project", "user", "pool", "source").defer("spec")
@@ -297,9 +305,8 @@ def _related(stages: list[rows.Stage]) -> _Related:
         newest = rows.Attempt.objects.filter(stage__in=tried).order_by("stage_id", "-number").distinct("stage_id")
         found.attempts = {attempt.stage_id: attempt for attempt in newest}
         claims = rows.Claim.objects.filter(part__attempt__in=[attempt.id for attempt in found.attempts.values()])
-        for claim in claims.select_related("part__node", "device").order_by(
-            "part__rank", "device__kind", "device__index"
-        ):
+        wanted = claims.select_related("part__node", "device").only(*_CLAIMED)
+        for claim in wanted.order_by("part__rank", "device__kind", "device__index"):
             found.claims[claim.part.attempt_id].append(claim)
         points = rows.Checkpoint.objects.filter(stage__in=tried).order_by("stage_id", "-step", "-at")
         found.checkpoints = {point.stage_id: point for point in points.distinct("stage_id")}

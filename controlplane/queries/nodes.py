@@ -79,10 +79,12 @@ class NodeDetail(Node, frozen=True):
 def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
     """These nodes with their devices, as this user sees them; their pools must be prefetched."""
     nodes = list(nodes)
+    by_id = {node.id: node for node in nodes}
+    found = list(devices.present().select_related(None).filter(node__in=list(by_id)).order_by("kind", "index"))
+    for row in found:
+        row.node = by_id[row.node_id]
     by_node: dict[str, list[Device]] = defaultdict(list)
-    for device in devices.shown(
-        devices.present().filter(node__in=[node.id for node in nodes]).order_by("kind", "index"), user
-    ):
+    for device in devices.shown(found, user):
         by_node[device.node].append(device)
     windows = fleet_maintenance.by_node(nodes, timezone.now())
     wrong = alarms.of_nodes([node.name for node in nodes])
