@@ -225,8 +225,8 @@ class RequestClass:
     """What stages with the same request in the same place have in common.
 
     ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
-    may not use every node: it is pinned to some, avoids some or wants some, by name, label, site or folder. :func:`work_out` makes it; :func:`change`
-    updates it when nodes change.
+    may not use every node: it is pinned to some, avoids some or wants some, by name, label, site or folder.
+    :func:`work_out` makes it; :func:`change` updates it when nodes change.
     """
 
     pool: str
@@ -492,9 +492,7 @@ def _narrowed(
     return found
 
 
-def _matching(
-    request: RequestClass, by_kit: Mapping[int, Sequence[tuple[int, NodeClass, Rows]]], fleet: Fleet
-) -> int:
+def _matching(request: RequestClass, by_kit: Mapping[int, Sequence[tuple[int, NodeClass, Rows]]], fleet: Fleet) -> int:
     """On how many of these nodes the best alternative matches."""
     counts = [
         sum(
