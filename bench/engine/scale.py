@@ -38,9 +38,17 @@ from scheduler.core.planning.engine import Planner, plan
 from scheduler.core.world.service import as_running
 from scheduler.profiles import named
 
-KEYS: Final = ("event_ms", "event_worst_ms", "node_event_ms", "node_event_worst_ms", "full_plan_s")
+KEYS: Final = (
+    "event_ms",
+    "event_worst_ms",
+    "node_event_ms",
+    "node_event_worst_ms",
+    "only_node_event_ms",
+    "only_node_event_worst_ms",
+    "full_plan_s",
+)
 NEEDS_NO_TRACES: Final = True
-NODES, GPUS, WAITING, EVENTS = 10_000, 8, 100_000, 40
+NODES, GPUS, WAITING, EVENTS, ONLY = 10_000, 8, 100_000, 40, 200
 MODELS: Final = ("H100", "A100", "L40S", "MI300X")
 CLASSES: Final = (1000, 750, 500, 250)
 NOW: Final = 1_700_000_000.0
@@ -148,6 +156,17 @@ def queue(dice: random.Random) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def particular(waiting: tuple[Stage, ...], machines: tuple[Node, ...], dice: random.Random) -> tuple[Stage, ...]:
+    """The queue in which so many stages want nodes of their own, by name and by rack in turn."""
+    found = list(waiting)
+    for i in range(ONLY):
+        some = dice.sample(machines, 8)
+        words = {one.name for one in some} if i % 2 else {f"rack={one.labels['rack']}" for one in some}
+        at = i * len(found) // ONLY
+        found[at] = replace(found[at], only=(tuple(sorted(words)),))
+    return tuple(found)
+
+
 def world(seed: int = 1) -> Snapshot:
     """The whole of it."""
     dice = random.Random(seed)
@@ -160,8 +179,9 @@ def world(seed: int = 1) -> Snapshot:
 
 def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, float]:
     """``event_ms`` is the median over ends of single stages (each gives devices back and lets others start), with the
-    memory of a planner; ``node_event_ms`` the same over single nodes that drain and come back; ``full_plan_s`` one plan
-    without any, with the reasons of all who wait. Seconds of one core."""
+    memory of a planner; ``node_event_ms`` the same over single nodes that drain and come back, and
+    ``only_node_event_ms`` where 200 stages want nodes of their own; ``full_plan_s`` one plan without any, with the
+    reasons of all who wait. Seconds of one core."""
     snapshot, profile = world(), named("hybrid")
     gc.collect()
     gc.freeze()
@@ -182,8 +202,30 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
         found = planner.plan(snapshot, profile, now, news)
         spent.append(_cpu_s() - began)
         snapshot, news = _after(snapshot, found, now, serial)
-        progress(i + 1, 2 * EVENTS)
-    on_nodes = list[float]()
+        progress(i + 1, 3 * EVENTS)
+    on_nodes = _on_nodes(snapshot, planner, now, news, lambda i: progress(EVENTS + i, 3 * EVENTS))
+    snapshot = world()
+    snapshot = replace(snapshot, waiting=particular(snapshot.waiting, snapshot.nodes, random.Random(2)))
+    planner = Planner()
+    snapshot, news = _settled(snapshot, planner, NOW)
+    only = _on_nodes(snapshot, planner, NOW, news, lambda i: progress(2 * EVENTS + i, 3 * EVENTS))
+    spent.sort()
+    return {
+        "event_ms": 1000 * spent[len(spent) // 2],
+        "event_worst_ms": 1000 * spent[-1],
+        "node_event_ms": 1000 * on_nodes[len(on_nodes) // 2],
+        "node_event_worst_ms": 1000 * on_nodes[-1],
+        "only_node_event_ms": 1000 * only[len(only) // 2],
+        "only_node_event_worst_ms": 1000 * only[-1],
+        "full_plan_s": full_s,
+    }
+
+
+def _on_nodes(
+    snapshot: Snapshot, planner: Planner, now: float, news: News, progress: Callable[[int], None]
+) -> list[float]:
+    """What the planner spends on each of the nodes that drain and come back, ascending. Seconds of one core."""
+    spent, serial = list[float](), news.serial
     for i in range(EVENTS):
         now += 1.0
         before = snapshot.nodes[((i // 2) * 7919) % NODES]
@@ -193,19 +235,11 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
         serial += 1
         news = News(serial, news.waiting, news.running, {after.id: after})
         began = _cpu_s()
-        found = planner.plan(snapshot, profile, now, news)
-        on_nodes.append(_cpu_s() - began)
+        found = planner.plan(snapshot, named("hybrid"), now, news)
+        spent.append(_cpu_s() - began)
         snapshot, news = _after(snapshot, found, now, serial)
-        progress(EVENTS + i + 1, 2 * EVENTS)
-    spent.sort()
-    on_nodes.sort()
-    return {
-        "event_ms": 1000 * spent[len(spent) // 2],
-        "event_worst_ms": 1000 * spent[-1],
-        "node_event_ms": 1000 * on_nodes[len(on_nodes) // 2],
-        "node_event_worst_ms": 1000 * on_nodes[-1],
-        "full_plan_s": full_s,
-    }
+        progress(i + 1)
+    return sorted(spent)
 
 
 def _cpu_s() -> float:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from scheduler.core.model.types import Device, Mode, Node
 from scheduler.core.resources.charges import charge
+from scheduler.core.resources.match import label_words
 from scheduler.core.resources.speed import worth
 
 Rows = npt.NDArray[np.int64]
@@ -23,12 +24,14 @@ Rates = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class NodeClass:
     """A class of nodes. ``sample`` is the first of them; ``nodes`` their rows in the order of names. ``code`` names the
-    class for as long as the fleet lives, ``kit`` all classes with the same devices and the same container engine."""
+    class for as long as the fleet lives, ``kit`` all classes with the same devices and the same container engine.
+    ``words`` are the labels by which they may be wanted."""
 
     sample: Node
     nodes: Rows
     code: int
     kit: int
+    words: frozenset[str]
 
 
 class Fleet:
@@ -77,14 +80,18 @@ class Fleet:
         self._classes: dict[int, NodeClass] = {}
         self._empty: dict[tuple[str, str, int], int] = {}
         self.class_of: list[int | None] = []
+        # The rows of the nodes that are here, by id and by name.
+        self._named: dict[str, set[int]] = {}
         members: dict[tuple[int, int], list[int]] = {}
         for i, node in enumerate(self.nodes):
             begin = first[i]
             code = self._code(node, self.sort[begin : begin + len(node.devices)])
             self.class_of.append(code[0])
+            self._name(i)
             members.setdefault(code, []).append(i)
         for (code_, kit), rows in members.items():
-            self._classes[code_] = NodeClass(self.nodes[rows[0]], np.array(rows, dtype=np.int64), code_, kit)
+            sample = self.nodes[rows[0]]
+            self._classes[code_] = NodeClass(sample, np.array(rows, dtype=np.int64), code_, kit, label_words(sample))
         self._count_in: dict[str, int] = {}
         self._in_pool: dict[str, dict[int, list[tuple[int, NodeClass]]]] = {}
         self._in_order: list[NodeClass] | None = list(self._classes.values())
@@ -118,6 +125,19 @@ class Fleet:
                 len(one.nodes) for classes in self.in_pool(pool).values() for _, one in classes
             )
         return known
+
+    def named(self, words: Iterable[str]) -> set[int]:
+        """The rows of the nodes with one of these ids or names."""
+        return {row for word in words for row in self._named.get(word, ())}
+
+    def by_class(self, node_rows: Iterable[int]) -> dict[int, set[int]]:
+        """These rows, of nodes that are here, by the code of their class."""
+        found: dict[int, set[int]] = {}
+        for row in node_rows:
+            code = self.class_of[row]
+            assert code is not None, "a node that is here has a class"
+            found.setdefault(code, set()).add(row)
+        return found
 
     def kit_of(self, node_row: int) -> int | None:
         """The kit of a node that is here."""
@@ -217,8 +237,10 @@ class Fleet:
         known = self._classes.get(code)
         rows = np.append(known.nodes, row) if known else np.array([row], dtype=np.int64)
         rows = rows[np.argsort(self.rank[rows])]
-        self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, kit)
+        words = known.words if known else label_words(self.nodes[row])
+        self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, kit, words)
         self.class_of[row] = code
+        self._name(row)
         self._forget_order()
 
     def _leave_class(self, row: int) -> None:
@@ -228,9 +250,17 @@ class Fleet:
         known = self._classes.pop(code)
         rows = known.nodes[known.nodes != row]
         if len(rows):
-            self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, known.kit)
+            self._classes[code] = NodeClass(self.nodes[int(rows[0])], rows, code, known.kit, known.words)
         self.class_of[row] = None
+        for name in {self.nodes[row].id, self.nodes[row].name}:
+            self._named[name].discard(row)
+            if not self._named[name]:
+                del self._named[name]
         self._forget_order()
+
+    def _name(self, row: int) -> None:
+        for name in (self.nodes[row].id, self.nodes[row].name):
+            self._named.setdefault(name, set()).add(row)
 
     def _forget_order(self) -> None:
         self._in_order = None

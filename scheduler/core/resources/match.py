@@ -47,19 +47,28 @@ class Candidate:
 
 def is_avoided(node: Node, avoid: Collection[str]) -> bool:
     """Whether one of these names or labels (``rack=r2``) is the node's."""
-    named = node.id in avoid or node.name in avoid
-    return named or any(f"{label}={value}" in avoid for label, value in node.labels.items())
+    return node.id in avoid or node.name in avoid or is_labelled(node, avoid)
+
+
+def is_labelled(node: Node, words: Collection[str]) -> bool:
+    """Whether the node has one of these labels (``rack=r2``)."""
+    return any(f"{label}={value}" in words for label, value in node.labels.items())
 
 
 def is_wanted(node: Node, only: Collection[Collection[str]]) -> bool:
-    """Whether the node has one of each group: its name, a label (``rack=r2``), a label of any value (``ib=*``) or any
-    label of that value (``*=a100``)."""
+    """Whether the node has one of each group: its name or one of its :func:`label_words`."""
     if not only:
         return True
-    has = {node.id, node.name}
-    for label, value in node.labels.items():
-        has |= {f"{label}={value}", f"{label}=*", f"*={value}"}
+    has = label_words(node) | {node.id, node.name}
     return all(not has.isdisjoint(group) for group in only)
+
+
+def label_words(node: Node) -> frozenset[str]:
+    """By what labels a node may be wanted: a label (``rack=r2``), a label of any value (``ib=*``), any label of a value
+    (``*=a100``)."""
+    return frozenset(
+        word for label, value in node.labels.items() for word in (f"{label}={value}", f"{label}=*", f"*={value}")
+    )
 
 
 def has_mounts(node: Node, mounts: Collection[str]) -> bool:

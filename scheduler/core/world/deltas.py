@@ -203,6 +203,7 @@ class Deltas(Decisions):
         moved = bool(again.nodes) or self.snapshot.maintenance != windows
         kits = {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
         pools = {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        seen = [self.fleet.nodes[row] for row in deep]
         if moved:
             self._open(windows, anew=self.snapshot.maintenance == windows)
         for name, node in nodes.items():
@@ -232,10 +233,11 @@ class Deltas(Decisions):
         self.ledger.touched += sorted(set(rows) - deep)
         kits |= {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
         pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        seen += [self.fleet.nodes[row] for row in deep]
         concerned = {
             one
             for one in self._requests.values()
-            if deep and request_classes.is_concerned(one, self.fleet, kits, pools)
+            if deep and request_classes.is_concerned(one, self.fleet, kits, pools, seen)
         }
         others = self._see_shapes(sorted(set(rows)), sorted(deep), again, concerned)
         tiers = [code for code, (request, _) in enumerate(self.pending.tiers) if request in others]

@@ -12,7 +12,7 @@ from scheduler.core.model.clauses import Clause, Said, clause, several, spoken
 from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Alternative, Ask, Reason, Stage
+from scheduler.core.model.types import Alternative, Ask, Node, Reason, Stage
 from scheduler.core.resources import match, speed
 from scheduler.core.resources.fleet import Fleet, NodeClass, Rates, Rows
 from scheduler.core.resources.ledger import Ledger
@@ -225,8 +225,8 @@ class RequestClass:
     """What stages with the same request in the same place have in common.
 
     ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
-    may not use every node: it is pinned to some, avoids some or wants some. :func:`work_out` makes it; :func:`change`
-    updates it when nodes change.
+    may not use every node: it is pinned to some, avoids some or wants some, by name, label, site or folder.
+    :func:`work_out` makes it; :func:`change` updates it when nodes change.
     """
 
     pool: str
@@ -247,7 +247,8 @@ class RequestClass:
 
     @property
     def is_narrow(self) -> bool:
-        return bool(self.sample.pinned or self.sample.avoid or self.sample.only or self.sample.mounts)
+        one = self.sample
+        return bool(one.pinned or one.avoid or one.only or one.site or one.mounts)
 
     @property
     def asked(self) -> Stage | None:
@@ -311,14 +312,40 @@ def recompute(
     return request
 
 
-def is_concerned(request: RequestClass, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
-    """Return whether nodes of these kits in these pools, which changed, may matter to a request class."""
-    if request.is_narrow or request.sample.site:
-        return True
+def is_concerned(
+    request: RequestClass, fleet: Fleet, kits: Iterable[int], pools: Collection[str], nodes: Iterable[Node]
+) -> bool:
+    """Return whether nodes of these kits in these pools, which changed, may matter to a request class. ``nodes`` are
+    the same, as they were and as they are."""
     before = request.funnel[0][1], request.funnel[1][1]
     if before != (len(fleet.node_row), fleet.count_in(request.pool)):
         return True
-    return request.pool in pools and any(request.may_meet(kit) for kit in kits)
+    if request.pool not in pools:
+        return False
+    if request.is_narrow and any(_may_use(request.sample, node) for node in nodes):
+        return True
+    # Why a request class is impossible also depends on the nodes that it may not use.
+    return (not request.is_narrow or request.impossible is not None) and any(request.may_meet(kit) for kit in kits)
+
+
+def _may_use(stage: Stage, node: Node) -> bool:
+    """Whether none of its restrictions keeps a stage from a node."""
+    return (
+        (not stage.pinned or node.id in stage.pinned)
+        and node.id not in stage.avoid
+        and node.name not in stage.avoid
+        and _is_open(stage, node)
+        and match.is_wanted(node, stage.only)
+    )
+
+
+def _is_open(stage: Stage, node: Node) -> bool:
+    """Whether neither its site nor its labels nor its folders keep a stage from a node."""
+    return (
+        (not stage.site or node.labels.get("site") == stage.site)
+        and not match.is_labelled(node, stage.avoid)
+        and match.has_mounts(node, stage.mounts)
+    )
 
 
 def change(
@@ -386,9 +413,7 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Feas
     """Compute the parts of the feasible sets, why there are none, and how many nodes pass each filter."""
     stage = request.sample
     inside = fleet.in_pool(stage.pool)
-    allowed = _narrowed(stage, fleet, inside) if request.is_narrow or stage.site else None
-    by_kit = {kit: [(i, one, one.nodes) for i, one in classes] for kit, classes in inside.items()}
-    by_kit = by_kit if allowed is None else allowed
+    by_kit = _narrowed(stage, fleet, inside)
     sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
     matching = set[int]()
     ready, bare = dict[int, int](), dict[int, int]()
@@ -436,8 +461,7 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Feas
     if not possible:
         request.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
         if largest < stage.nodes:
-            everybody = [one for classes in inside.values() for _, one in classes]
-            barred = kept_out(stage, largest, lambda other: _matching(other, fleet, everybody))
+            barred = kept_out(stage, largest, lambda other: _matching(request, _narrowed(other, fleet, inside), fleet))
             request.impossible = barred or request.impossible
     return parts
 
@@ -445,27 +469,39 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Feas
 def _narrowed(
     stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, NodeClass]]]
 ) -> dict[int, list[tuple[int, NodeClass, Rows]]]:
-    """Return the node classes with the nodes that the stage may use, where there are any."""
+    """Return the node classes with the nodes that the stage may use, where there are any. Labels and folders are judged
+    once for a class."""
+    wanted = [(frozenset(group), fleet.by_class(fleet.named(group))) for group in stage.only]
+    pinned = fleet.by_class(fleet.node_row[name] for name in stage.pinned if name in fleet.node_row)
+    avoided = fleet.by_class(fleet.named(stage.avoid))
     found: dict[int, list[tuple[int, NodeClass, Rows]]] = {}
     for kit, classes in inside.items():
         for i, one in classes:
-            if not stage.site or one.sample.labels.get("site") == stage.site:
-                rows = _allowed(stage, fleet, one.nodes)
-                if len(rows):
-                    found.setdefault(kit, []).append((i, one, rows))
+            chosen = [by_class.get(one.code, set()) for group, by_class in wanted if one.words.isdisjoint(group)]
+            if stage.pinned:
+                chosen.append(pinned.get(one.code, set()))
+            if not all(chosen) or not _is_open(stage, one.sample):
+                continue
+            rows = one.nodes
+            if chosen:
+                rows = rows[np.isin(rows, list(set.intersection(*chosen)))]
+            if one.code in avoided:
+                rows = rows[np.isin(rows, list(avoided[one.code]), invert=True)]
+            if len(rows):
+                found.setdefault(kit, []).append((i, one, rows))
     return found
 
 
-def _matching(stage: Stage, fleet: Fleet, inside: Iterable[NodeClass]) -> int:
-    """On how many of the nodes that it may go to the best alternative matches."""
+def _matching(request: RequestClass, by_kit: Mapping[int, Sequence[tuple[int, NodeClass, Rows]]], fleet: Fleet) -> int:
+    """On how many of these nodes the best alternative matches."""
     counts = [
         sum(
-            len(_allowed(stage, fleet, one.nodes))
-            for one in inside
-            if (not stage.site or one.sample.labels.get("site") == stage.site)
-            and match.candidate(alternative, one.sample, healthy=False)
+            len(rows)
+            for classes in by_kit.values()
+            if request.meets(alternative, classes[0][1], fleet)[0]
+            for _, _, rows in classes
         )
-        for alternative in stage.alternatives
+        for alternative in request.alternatives
     ]
     return max(counts, default=0)
 
@@ -505,24 +541,6 @@ def _worded(one: str, group: Iterable[str]) -> str:
 
 def _at_most_shown(words: Sequence[str], between: str) -> str:
     return between.join([*words[:_SHOWN], *(["..."] if len(words) > _SHOWN else [])])
-
-
-def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    """Return the nodes to which a stage is pinned, if it is, without those that it avoids or does not want, or that
-    lack its mounts."""
-    if stage.pinned:
-        pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
-        rows = rows[np.isin(rows, pinned)]
-    if not stage.avoid and not stage.only and not stage.mounts:
-        return rows
-    kept = [
-        row
-        for row in rows.tolist()
-        if not match.is_avoided(fleet.nodes[row], stage.avoid)
-        and match.is_wanted(fleet.nodes[row], stage.only)
-        and match.has_mounts(fleet.nodes[row], stage.mounts)
-    ]
-    return np.array(kept, dtype=np.int64)
 
 
 def _parts(
