@@ -111,21 +111,25 @@ def test_engines_are_told_of_mounts(name: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mount namespaces")
-def test_a_readonly_folder_cannot_be_written_in_a_view(data: Path) -> None:
-    os.chmod(data / "images", 0o777)
+def test_in_a_view_each_folder_is_written_or_not_as_its_own_mount_says(data: Path) -> None:
+    """Also one that may be written in one that may not, and the other way round."""
+    (data / "images" / "out" / "kept").mkdir(parents=True)
+    mounts = [(str(data / "images"), True), (str(data / "images/out"), False), (str(data / "images/out/kept"), True)]
     program = f"""
 import os
 from agents.isolation.view import enter
-enter({{"readonly": [{str(data / "images")!r}]}})
-try:
-    open({str(data / "images" / "x")!r}, "w")
-except OSError as error:
-    print(os.strerror(error.errno))
+enter({{"mounts": {mounts!r}}})
+for path, _ in {mounts!r}:
+    try:
+        open(path + "/x", "w")
+        print("written")
+    except OSError as error:
+        print(os.strerror(error.errno))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if "unshare" in done.stderr or "not permitted" in done.stderr:
         pytest.skip(f"no mount namespaces here: {done.stderr.splitlines()[-1]}")
-    assert done.stdout.strip() == "Read-only file system", done.stderr
+    assert done.stdout.splitlines() == ["Read-only file system", "written", "Read-only file system"], done.stderr
 
 
 @pytest.mark.parametrize("folder", ["/", "/etc/x", "data", "/data/../etc"])
