@@ -25,7 +25,9 @@ _username = matching(
     re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}"), gettext_noop("the name that goes with the secret")
 )
 # What git and forges show as an address for SSH: ssh://git@host/team/code.git and git@host:team/code.git.
-_SSH: Final = re.compile(r"(?:(?:git\+)?ssh://(?:[^/@]*@)?([^/@:]+)(?::[0-9]*)?/|[^/@:]+@([^/@:]+):)(.*)", re.IGNORECASE)
+_SSH: Final = re.compile(
+    r"(?:(?:git\+)?ssh://(?:[^/@]*@)?([^/@:]+)(?::[0-9]*)?/|[^/@:]+@([^/@:]+):)(.*)", re.IGNORECASE
+)
 _SECRET: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _secret = matching(_SECRET, gettext_noop("the name of a secret of the project"))
 

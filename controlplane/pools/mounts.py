@@ -46,7 +46,9 @@ def kept(mounts: Sequence[Mapping[str, Any]], source: str) -> Mapping[str, Any] 
     """Return the declared folder for which this one may not be mounted to be written: one that it lies in, or one that
     lies in it."""
     inside = [each for each in mounts if is_below(each["path"], source)]
-    return next((each for each in (allowing(mounts, source), *inside) if each and not each.get("writable", False)), None)
+    return next(
+        (each for each in (allowing(mounts, source), *inside) if each and not each.get("writable", False)), None
+    )
 
 
 def valid(value: object) -> None:

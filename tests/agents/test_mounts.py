@@ -69,7 +69,9 @@ def test_what_a_stage_of_another_project_could_put_in_its_place_is_not_mounted(d
     """Two projects of one person have two users: one asks for the mount, the other exchanges the folder meanwhile."""
     one, other = FileRights(1_900_000_001), FileRights(1_900_000_002)
     account = RunAs("svc", 1234, 1234)
-    roots = MountRoots([str(data)], users=Users(parse("nobody"), {"vision": account}, range(1_900_000_000, 1_900_000_100)))
+    roots = MountRoots(
+        [str(data)], users=Users(parse("nobody"), {"vision": account}, range(1_900_000_000, 1_900_000_100))
+    )
     for name, owner in (("theirs", other.uid), ("accounts", account.uid), ("persons", 4321)):
         (data / name / "sub").mkdir(parents=True)
         os.chown(data / name, owner or 0, owner or 0)

@@ -86,7 +86,11 @@ def test_a_folder_is_not_written_by_way_of_the_one_that_it_lies_in(town: Town, a
     answer = submitted(town, {"source": "/data", "readonly": False})
     assert answer.status_code == 422, answer.content
     (told,) = json.loads(answer.content)["errors"]
-    assert (told["pointer"], told["code"], "/data/gold" in told["detail"]) == ("/mounts/0/readonly", "not_writable", True)
+    assert (told["pointer"], told["code"], "/data/gold" in told["detail"]) == (
+        "/mounts/0/readonly",
+        "not_writable",
+        True,
+    )
     assert [submitted(town, each).status_code for each in ({"source": "/data"}, beside)] == [201, 201]
     Pool.objects.filter(name="default").update(mounts=[{"path": "/data", "writable": True}])
     assert submitted(town, {"source": "/data", "readonly": False}).status_code == 201
