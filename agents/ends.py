@@ -64,6 +64,7 @@ ENDS = {
         'folder "{folder}" cannot be mounted: a user could put another one in its place; mount the folder above it'
     ),
     "MountLeadsOut": _('folder "{folder}" cannot be mounted: it leads to "{real}"'),
+    "MountHolds": _('folder "{folder}" cannot be mounted: "{inside}" is in it; mount a folder beside that'),
     "MountElsewhere": _('folder "{folder}" cannot lie at "{path}" without an image; leave out its path'),
     "MountUndeclared": _('pool {pool} does not let jobs mount "{folder}" in this way any more'),
     "RunFolderExists": _("its run folder exists already, so it may have run before"),

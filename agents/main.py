@@ -223,7 +223,7 @@ async def serve(
     node.rights = whose.rights()
     node.users = users
     node.allowed = Allowed(options.storage_below, str(node.local))
-    node.mounts = MountRoots(options.mount, str(state))
+    node.mounts = MountRoots(options.mount, str(state), users)
     node.staging = open_staging(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)

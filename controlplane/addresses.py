@@ -1,13 +1,14 @@
 """Addresses that people name and the server asks: none leads to a host that only the server should reach.
 
 A name is resolved once, what it resolves to is judged, and the caller connects to that very address: a name that means
-another host a moment later leads nowhere. ``networks`` are private ones that an administrator allowed for the purpose.
+another host a moment later leads nowhere. Hosts are written in one way only, since whoever connects reads the address
+again and may take ``%2e`` for a dot. ``networks`` are private ones that an administrator allowed for the purpose.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
+import re
 import socket
 from collections.abc import Collection
 from typing import Final
@@ -17,6 +18,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LONGEST: Final = 500
+# A name; one whose last part is a number is an IPv4 address, which has four decimal ones.
+_NAME: Final = re.compile(r"[a-z0-9_][a-z0-9._-]*")
+_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
 # Addresses that stand for an IPv4 address, which might be a private one; and what was private in IPv6 before fc00::/7.
 _SPECIAL: Final = tuple(
     map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10"))
@@ -48,9 +52,14 @@ def parsed(url: str, networks: Collection[Network]) -> SplitResult:
         raise AddressRefused("invalid_url")
     if parts.scheme not in schemes:
         raise AddressRefused("https_only")
-    with contextlib.suppress(ValueError):
-        if not _is_allowed(ipaddress.ip_address(host), parts.scheme, networks):
-            raise AddressRefused("private_address")
+    try:
+        literal = ipaddress.ip_address(host)
+    except ValueError:
+        if not _NAME.fullmatch(host) or _NUMBER.fullmatch(host):
+            raise AddressRefused("invalid_url") from None
+        return parts
+    if not _is_allowed(literal, parts.scheme, networks):
+        raise AddressRefused("private_address")
     return parts
 
 

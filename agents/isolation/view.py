@@ -25,8 +25,8 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
     """Give this process its own view.
 
     ``shm_bytes`` is the size of its shared memory (0: half of the host's memory), ``closed`` are device files that
-    cannot be opened any more, ``readonly`` folders in which nothing can be written. Raises OSError;
-    then nothing may be run.
+    cannot be opened any more, ``mounts`` folders with whether nothing can be written there, each before those in it.
+    Raises OSError; then nothing may be run.
     """
     _check(libc.unshare(_NEW_MOUNTS | _NEW_IPC), "unshare")
     _mount("", "/", "", _REC | _SLAVE)
@@ -39,9 +39,9 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
         except FileNotFoundError:
             continue  # it was removed or repartitioned since the agent looked
         _mount("", path, "", _BIND | _REMOUNT | _NODEV)
-    for path in view.get("readonly", ()):
+    for path, is_readonly in view.get("mounts", ()):
         _mount(path, path, "", _BIND | _REC)
-        _mount("", path, "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
+        _mount("", path, "", _BIND | _REMOUNT | _NOSUID | _NODEV | (_RDONLY if is_readonly else 0))
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, "hidepid=2")
 
 

@@ -22,6 +22,7 @@ from agents.decode import BoundedDecoder, Undecodable, count
 from agents.devices.files import DriverFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
+from agents.isolation.allowed import is_below
 from agents.isolation.beneath import FileRights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of, tells_secret
@@ -204,7 +205,10 @@ class ProcessExecutor:
             return {"device_groups": groups}
         # A gang has one part on a node: all ranks that pass data by shared memory are in it.
         view: dict[str, object] = {"shm_bytes": spec.memory_bytes, "closed": files.closed(claims) if files else []}
-        view["readonly"] = [mount.source for mount in spec.mounts if mount.readonly]
+        closed = [mount.source for mount in spec.mounts if mount.readonly]
+        # One to be written is as it is anyway, unless it lies in one that is not.
+        within = [mount for mount in spec.mounts if any(is_below(mount.source, folder) for folder in closed)]
+        view["mounts"] = [(mount.source, mount.readonly) for mount in within]
         return {"device_groups": groups, "view": view}
 
     def launch(self, intent: Intent) -> None:

@@ -387,7 +387,8 @@ class NodeTasks:
                 raise Unlaunchable(clause("FolderNotAllowed", folder=folder, allowed=self.allowed.spoken))
 
         try:
-            mounts = [self.mounts.real(each, rights) for each in spec.mounts]
+            # One that lies in another is mounted over it, after it.
+            mounts = [self.mounts.real(each, rights) for each in sorted(spec.mounts, key=lambda mount: mount.path)]
         except MountRefused as error:
             raise Unlaunchable(error.why) from error
         spec = msgspec.structs.replace(spec, mounts=mounts)

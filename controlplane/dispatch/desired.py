@@ -34,7 +34,7 @@ from controlplane.jobs.adjust import weight
 from controlplane.jobs.array_file import as_text
 from controlplane.jobs.record import is_uuid
 from controlplane.jobs.trace_ids import traceparent
-from controlplane.pools.mounts import allowing
+from controlplane.pools.mounts import allowing, kept
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import GOES_ON
 
@@ -164,8 +164,8 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
             argv, refused = [], error.why
     for each in request.get("mounts", ()):
         # What the pool declared may have changed since the submission.
-        root = allowing(told["mounts"], each["source"])
-        if root is None or not (each["readonly"] or root.get("writable", False)):
+        mounts, folder = told["mounts"], each["source"]
+        if allowing(mounts, folder) is None or not (each["readonly"] or kept(mounts, folder) is None):
             argv, refused = [], ("MountUndeclared", {"pool": told["pool"], "folder": each["source"]})
     setup = Setup(request["setup"], argv) if request.get("setup") and argv else None
     if told["array"]:

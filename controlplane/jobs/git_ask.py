@@ -24,6 +24,10 @@ _rev = matching(REV, gettext_noop("the name of a branch or tag, or the full id o
 _username = matching(
     re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}"), gettext_noop("the name that goes with the secret")
 )
+# What git and forges show as an address for SSH: ssh://git@host/team/code.git and git@host:team/code.git.
+_SSH: Final = re.compile(
+    r"(?:(?:git\+)?ssh://(?:[^/@]*@)?([^/@:]+)(?::[0-9]*)?/|[^/@:]+@([^/@:]+):)(.*)", re.IGNORECASE
+)
 _SECRET: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _secret = matching(_SECRET, gettext_noop("the name of a secret of the project"))
 
@@ -71,6 +75,10 @@ def _url(value: object) -> str:
     said = _("must be the address of a repository such as https://example.org/team/code.git, not {value}")
     if not isinstance(value, str) or "?" in value or "#" in value or "\\" in value:
         raise Unacceptable(said.format(value=shown(value)))
+    if ssh := _SSH.fullmatch(value):
+        url = shown(f"https://{ssh[1] or ssh[2]}/{ssh[3].lstrip('/')}")
+        said = _("is read over https alone: write {url}, and of a private repository a token as secret: {key}")
+        raise Unacceptable(said.format(url=url, key="GIT_TOKEN"), "https_only")
     try:
         parts = addresses.parsed(value, settings.GIT_NETWORKS)
     except addresses.AddressRefused as error:

@@ -53,9 +53,9 @@ def _check_declared(part: Section, pool: Pool, source: str, readonly: bool) -> N
         if not there:
             said = _("pool {pool} lets jobs mount nothing; an operator declares its folders")
         part.refuse("source", said.format(source=shown(source), pool=pool.name, folders=there), "not_declared")
-    elif not readonly and not root.get("writable", False):
+    elif not readonly and (kept := declared.kept(pool.mounts, source)):
         said = _("pool {pool} lets jobs mount {folder} readonly only")
-        part.refuse("readonly", said.format(pool=pool.name, folder=root["path"]), "not_writable")
+        part.refuse("readonly", said.format(pool=pool.name, folder=kept["path"]), "not_writable")
 
 
 def _path(value: object) -> str:

@@ -42,6 +42,15 @@ def allowing(mounts: Iterable[Mapping[str, Any]], source: str) -> Mapping[str, A
     return max(found, key=lambda each: len(each["path"]), default=None)
 
 
+def kept(mounts: Sequence[Mapping[str, Any]], source: str) -> Mapping[str, Any] | None:
+    """Return the declared folder for which this one may not be mounted to be written: one that it lies in, or one that
+    lies in it."""
+    inside = [each for each in mounts if is_below(each["path"], source)]
+    return next(
+        (each for each in (allowing(mounts, source), *inside) if each and not each.get("writable", False)), None
+    )
+
+
 def valid(value: object) -> None:
     """Raise ValidationError unless this is what a pool may declare: a list of ``{"path", "writable"}``."""
     said = _("must be a list such as [{example}], of at most {most} folders with an absolute path")

@@ -295,6 +295,12 @@ def test_the_address_that_was_judged_is_the_one_that_is_asked(
         ({"git": {"url": "https://me:pw@example.org/code.git"}}, "/workdir/git/url"),
         ({"git": {"url": "https://169.254.169.254/latest"}}, "/workdir/git/url"),
         ({"git": {"url": "https://[::1]/code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://127.1/code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://0x7f000001/code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://2130706433/code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://127.0.0.1./code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://git%2eexample.org/code.git"}}, "/workdir/git/url"),
+        ({"git": {"url": "https://*.example.org/code.git"}}, "/workdir/git/url"),
         ({"git": {"url": "https://example.org/code.git?x=1"}}, "/workdir/git/url"),
         ({"git": {"url": "https://example.org/a\nb"}}, "/workdir/git/url"),
         ({"git": {"url": "https://example.org"}}, "/workdir/git/url"),
@@ -316,6 +322,38 @@ def test_what_is_no_repository_is_refused_with_its_field(town: Town, given: Any,
     answer = town.owner.post("/jobs", {"name": "j", "run": "true", "workdir": given})
     assert answer.status_code == 422, answer.content
     assert pointer in [each["pointer"] for each in json.loads(answer.content)["errors"]], answer.content
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "git@example.org:team/code.git",
+        "ssh://git@example.org/team/code.git",
+        "ssh://me:canary@example.org:2222/team/code.git",
+        "git+ssh://example.org/team/code.git",
+        "me@example.org:/team/code.git",
+    ],
+)
+def test_an_address_for_ssh_is_refused_with_the_one_for_https(town: Town, url: str) -> None:
+    answer = town.owner.post("/jobs", {"name": "j", "run": "true", "workdir": {"git": {"url": url}}})
+    (told,) = json.loads(answer.content)["errors"]
+    assert (answer.status_code, told["pointer"], told["code"]) == (422, "/workdir/git/url", "https_only")
+    assert "https://example.org/team/code.git" in told["detail"]
+    assert "canary" not in told["detail"]
+
+
+def test_a_host_that_git_would_read_as_another_is_never_asked(
+    server: GitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git decodes the name of a host: who judges it as it is written would judge another one."""
+    port = server.server_address[1]
+    judged = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.9", port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: judged)
+    for host in ("loc%61lhost", "127%2e0.0.1", "127.1", "0x7f.1"):
+        with pytest.raises(NotFetched) as told:
+            git_fetch.fetch(Repository(f"http://{host}:{port}/code.git", "main"))
+        assert told.value.code == "invalid_url", host
+    assert server.asked == []
 
 
 def test_a_secret_of_another_project_is_none(town: Town, agent: Agent, server: GitServer) -> None:

@@ -79,6 +79,29 @@ def test_the_order_has_the_mounts_and_the_pools_word_counts_at_the_start(town: T
     )
 
 
+def test_a_folder_is_not_written_by_way_of_the_one_that_it_lies_in(town: Town, agent: Agent) -> None:
+    """What the pool declares as readonly stays so where the folder around it may be written."""
+    gold, beside = {"path": "/data/gold", "writable": False}, {"source": "/data/x", "readonly": False}
+    Pool.objects.filter(name="default").update(mounts=[{"path": "/data", "writable": True}, gold])
+    answer = submitted(town, {"source": "/data", "readonly": False})
+    assert answer.status_code == 422, answer.content
+    (told,) = json.loads(answer.content)["errors"]
+    assert (told["pointer"], told["code"], "/data/gold" in told["detail"]) == (
+        "/mounts/0/readonly",
+        "not_writable",
+        True,
+    )
+    assert [submitted(town, each).status_code for each in ({"source": "/data"}, beside)] == [201, 201]
+    Pool.objects.filter(name="default").update(mounts=[{"path": "/data", "writable": True}])
+    assert submitted(town, {"source": "/data", "readonly": False}).status_code == 201
+    Pool.objects.filter(name="default").update(mounts=[{"path": "/data", "writable": True}, gold])
+    town.cycle()
+    orders = [wanted.spec for wanted in agent.look() if wanted.spec]
+    assert sorted((spec.mounts[0].source, spec.mounts[0].readonly, bool(spec.refused)) for spec in orders) == [
+        ("/data", False, True), ("/data", True, False), ("/data/x", False, False),
+    ]  # fmt: skip
+
+
 def test_a_node_without_the_folder_does_not_fit_and_the_reason_says_so(town: Town, agent: Agent) -> None:
     job = Job.objects.get(number=json.loads(submitted(town, {"source": "/data/images"}).content)["number"])
     Node.objects.update(mounts=["/other"])
