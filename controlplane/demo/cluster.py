@@ -341,8 +341,8 @@ class DemoCluster:
         marks = [[now - 15 * (39 - i), steps[-1] - 5 * (39 - i)] for i in range(40)]
         Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}), marks=marks)
 
-    def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
-        part = attempt.parts.get(rank=0)
+    def log(self, attempt: Attempt, text: str, stream: str = "out", rank: int = 0) -> None:
+        part = attempt.parts.get(rank=rank)
         logs.append([logs.Piece(part.id, stream, logs.size(part, stream), text.encode())])
 
     def _level(self, device: Device) -> float:

@@ -127,6 +127,15 @@ def only(cluster: DemoCluster, key: str) -> str:
     return str(cluster.jobs[key].stages.get().name)
 
 
+def _at_times(cluster: DemoCluster, lines: Sequence[str]) -> str:
+    """These lines as if they had been printed evenly over the last 6900 s."""
+    apart = timedelta(seconds=6_900 / len(lines))
+    moments = (cluster.now - (len(lines) - place) * apart for place in range(len(lines)))
+    return "".join(
+        f"{moment:%Y-%m-%d %H:%M:%S} {line}\n" for moment, line in zip(moments, lines, strict=True)
+    )
+
+
 def _running(cluster: DemoCluster) -> None:
     cluster.submit("sft", "lin.wei", 12_400, _finetune("qwen3-32b-sft"))
     cluster.attempt("sft", "preprocess", ["c01"], 0, 12_300, 9_900, exit_code=0, cores=32)
@@ -166,7 +175,10 @@ def _running(cluster: DemoCluster) -> None:
     ]
     lines[40] = "\x1b[33mwarning:\x1b[0m data worker 3 took 1.9 s (median 0.4 s); shard 0417 on slow path"
     lines[-3] = f"evaluating {cluster.written} & <b>not bold</b>"
-    cluster.log(train, "\n".join(lines) + "\n")
+    cluster.log(train, _at_times(cluster, lines))
+    others = [f"rank 1: step {s} | all-reduce {12 + s % 9 / 10:.1f} ms" for s in range(900, 3941, 20)]
+    others[30] = "ERROR: rank 1: lost a connection to g01:29500 (timed out); trying again"
+    cluster.log(train, _at_times(cluster, others), rank=1)
     cluster.log(train, "\x1b[31mNCCL WARN\x1b[0m NET/IB : no RDMA device found, falling back to sockets\n", "err")
     verdict = retry.decide("PREEMPTED", 1, 1, preemptions=1)
     cluster.tell(

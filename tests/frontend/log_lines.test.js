@@ -10,10 +10,10 @@ const SAID = {
     "Segmentation fault (core dumped)", "Killed", "\x1b[31mERROR\x1b[0m red", "[1,0]<stderr>:ERROR: of mpirun", "CRITICAL: stop", "process exited with error 5",
   ],
   warning: [
-    "WARNING: slow", "[WARN] slow", "W1128 01:02:03.456789 12 a.cc:9] slow", "/site/x.py:3: UserWarning: old", "node-3:71:90 [0] misc.cc:1 NCCL WARN no network", "level=warning msg=x", "ld: warning: no symbol", "(trainer) <warning> old",
+    "WARNING: slow", "[WARN] slow", "W1128 01:02:03.456789 12 a.cc:9] slow", "/site/x.py:3: UserWarning: old", "node-3:71:90 [0] misc.cc:1 NCCL WARN no network", "level=warning msg=x", "ld: warning: no symbol", "2026-11-28 01:02:03 \x1b[33mwarning:\x1b[0m slow", "(trainer) <warning> old",
   ],
   info: [
-    "INFO: an ERROR was repaired", "step 12 loss 1.23", "0 errors", "error=0.12 after 3 epochs", "validation error 0.3", "mean absolute error: 0.2", "I1128 01:02:03.456789 12 a.cc:9] ready", "DEBUG: ERROR is a word", "", "no warnings",
+    "INFO: an ERROR was repaired", "step 12 loss 1.23", "0 errors", "error=0.12 after 3 epochs", "validation error 0.3", "mean absolute error: 0.2", "epoch 12 error: 0.2", "I1128 01:02:03.456789 12 a.cc:9] ready", "DEBUG: ERROR is a word", "", "no warnings",
     "saved error.log", "TERROR: a film",
   ],
 };

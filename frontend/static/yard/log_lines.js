@@ -15,7 +15,7 @@ const NAMED = [
   /\b(?:level|levelname|lvl|severity)"?\s*[=:]\s*"?(\w+)/i,
   /(?:^|[\s[(<|:*-])(FATAL|CRITICAL|ERROR|ERR|WARNING|WARN|NOTICE|INFO|DEBUG|TRACE)(?=$|[\s\])>|:,*-])/,
   /[[<](fatal|critical|crit|alert|emerg|error|err|warning|warn|notice|info|debug|trace)[\]>]/i,
-  /(?:^|:\s)(fatal|panic|error|warning)(?: error)?(?:\[\w+\])?:\s/i,
+  /(?:^|:\s|:\d\d(?:[.,]\d+)?Z?\]?\s+)(fatal|panic|error|warning)(?: error)?(?:\[\w+\])?:\s/i,
 ];
 const RAISED = [
   [/^Traceback \(most recent call last\)|^(?:[\w.]+\.)?\w*(?:Error|Exception|KeyboardInterrupt)(?::|$)|\b[A-Z]\w*(?:Error|Exception): /, "error"],

@@ -3,6 +3,7 @@
 import { Log } from "./log.js";
 import { beside } from "./log_lines.js";
 
+const sameAttempt = (one, other) => String(one.split("|").slice(0, 2)) === String(other.split("|").slice(0, 2));
 const ADDRESS = ["log", "beside"];
 
 export class LogPanel {
@@ -56,10 +57,12 @@ export class LogPanel {
     const place = Math.max(0, this.logs.indexOf(log)), both = options.map(([value]) => value).filter(value => value.endsWith("|both"));
     const asked = this.asked(place);
     if (options.some(([value]) => value === asked)) return asked;
-    if (place === 0) return options.filter(([value, , size]) => value.endsWith("|both") && size > 0).at(-1)?.[0] ?? both.at(-1) ?? "";
-    const first = this.logs[0].pick.value, [stage, attempt, rank] = first.split("|");
-    const others = both.filter(value => value !== `${stage}|${attempt}|${rank}|both`);
-    return others.find(value => value.startsWith(`${stage}|${attempt}|`)) ?? others.findLast(value => value.startsWith(`${stage}|`)) ?? others.at(-1) ?? first;
+    if (place === 0) {
+      const newest = options.findLast(([value, , size]) => value.endsWith("|both") && size > 0)?.[0] ?? both.at(-1) ?? "";
+      return options.find(([value, , size]) => value.endsWith("|both") && size > 0 && sameAttempt(value, newest))?.[0] ?? newest;
+    }
+    const first = this.logs[0].pick.value, stage = `${first.split("|")[0]}|`, others = both.filter(value => !first.startsWith(value.replace(/both$/, "")));
+    return others.find(value => sameAttempt(value, first)) ?? others.findLast(value => value.startsWith(stage)) ?? others.at(-1) ?? first;
   }
 
   /** Writes into the address which logs are shown. */
