@@ -108,7 +108,7 @@ export class Log {
 
   address(extra, of = "") {
     const [stage, attempt, rank, stream] = this.pick.value.split("|");
-    return `${this.root.dataset.logs}${of}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
+    return `${this.panel.root.dataset.logs}${of}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
   }
 
   async more() {
@@ -137,7 +137,7 @@ export class Log {
       }
     } finally {
       this.busy = false;
-      if (this.raw) this.raw.href = `${this.root.dataset.raw}?${this.address({}).split("?")[1]}`;
+      if (this.raw) this.raw.href = `${this.panel.root.dataset.raw}?${this.address({}).split("?")[1]}`;
       if (this.pick.value !== chosen) this.more();
     }
   }

@@ -81,7 +81,7 @@ export class LogPanel {
   /** A log was scrolled: the other one goes to the same time. */
   moved(log) {
     const other = this.logs.find(each => each !== log);
-    if (!other || !this.isTogether) return;
+    if (!other || !this.isTogether || (log.following && other.following)) return;
     const { line, above } = log.anchor, to = beside(log.told, line, other.told);
     if (to !== null) other.lead(to, above);
   }
