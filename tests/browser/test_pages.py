@@ -366,7 +366,7 @@ def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
 
 
 def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page: Open, site: Site) -> None:
-    number = site.number("qwen3-32b-sft")
+    number = site.number("clip-ft")
     site.append_to_log(
         number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
     )
