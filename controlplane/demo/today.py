@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from controlplane.clauses import Told, clause, of_engine, told
-from controlplane.demo.cluster import SHAPES, DemoCluster, why_here
+from controlplane.demo.cluster import DATA, SHAPES, DemoCluster, why_here
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Attempt, Checkpoint, Job
 from scheduler.core.model import retry
@@ -200,6 +200,10 @@ def _running(cluster: DemoCluster) -> None:
         ),
         (7_000, "placed", "engine", "train", placed("train", ["g01", "g02"], 8, 15_900)),
     )
+    more: dict[str, dict[str, Any]] = {
+        "moe": {"mounts": [{"source": DATA, "path": DATA}]},
+        "rerank": {"workdir": {"git": {"url": "https://git.example.org/vision/rerank.git", "rev": "main"}}},
+    }
     for key, name, user, node, devices, ago, step in (
         ("moe", "moe-router", "ma.jun", "g04", 6, 5_400, 0.61),
         ("diffusion", "diffusion-npu", "chen.yu", "n01", 8, 4_300, 0.34),
@@ -207,7 +211,9 @@ def _running(cluster: DemoCluster) -> None:
         ("hold-idle", "notebook-7b", "chen.yu", "g03", 2, 3_900, 0.1),
     ):
         model = SHAPES[node[0]].accelerator[2]  # type: ignore[index]
-        cluster.submit(key, user, ago + 200, one(name, count=devices, model=model))
+        cluster.submit(key, user, ago + 200, one(name, count=devices, model=model) | more.get(key, {}))
+        if "workdir" in more.get(key, {}):
+            cluster.fetch(key, ago + 190)
         cluster.attempt(key, only(cluster, key), [node], devices, ago)
         cluster.stage(
             key,
