@@ -21,7 +21,7 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", nargs="?", type=int, help="of one decision, whose plan is shown; without, they are listed")
+    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="of one decision, whose plan is shown; without, they are listed")
     parser.add_argument("--profile", default="", help="with a number: how the plan of this profile differs")
     parser.add_argument("--job", type=int, metavar="NUMBER", help="only those that started, stopped or skipped this job")
     parser.add_argument("--did", choices=("start", "evict", "skip", "wait"), default="", help="only those that did this")
