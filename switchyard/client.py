@@ -1325,7 +1325,9 @@ class Projects:
 
     def keep(self, project: str, days: Mapping[str, int | None]) -> answers.ProjectRetention:
         """Keep kinds of records for so many days, ``None`` for as many as everywhere. For leads."""
-        return self._wire.call("PUT", f"/projects/{quote(project, safe='')}/retention", json={"days": dict(days)}).json()
+        return self._wire.call(
+            "PUT", f"/projects/{quote(project, safe='')}/retention", json={"days": dict(days)}
+        ).json()
 
     def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""

@@ -131,9 +131,7 @@ def _at_times(cluster: DemoCluster, lines: Sequence[str]) -> str:
     """These lines as if they had been printed evenly over the last 6900 s."""
     apart = timedelta(seconds=6_900 / len(lines))
     moments = (cluster.now - (len(lines) - place) * apart for place in range(len(lines)))
-    return "".join(
-        f"{moment:%Y-%m-%d %H:%M:%S} {line}\n" for moment, line in zip(moments, lines, strict=True)
-    )
+    return "".join(f"{moment:%Y-%m-%d %H:%M:%S} {line}\n" for moment, line in zip(moments, lines, strict=True))
 
 
 def _running(cluster: DemoCluster) -> None:

@@ -16,29 +16,31 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard decisions --job 42 --did evict   the newest decisions that stopped a stage of job 42
   yard decisions 118                    what decision 118 started, and what waited for which reasons
-  yard decisions 118 --profile fifo     what another profile would have done with the same jobs and nodes
+  yard decisions 118 --under fifo       what another profile would have done with the same jobs and nodes
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="of one decision, whose plan is shown; without, they are listed")
-    parser.add_argument("--profile", default="", help="with a number: how the plan of this profile differs")
-    parser.add_argument("--job", type=int, metavar="NUMBER", help="only those that started, stopped or skipped this job")
-    parser.add_argument("--did", choices=("start", "evict", "skip", "wait"), default="", help="only those that did this")
+    parser.add_argument(
+        "number", nargs="?", type=int, metavar="NUMBER", help="show this decision; else they are listed"
+    )
+    parser.add_argument("--under", metavar="PROFILE", default="", help="with a number: how this profile's plan differs")
+    parser.add_argument("--job", type=int, metavar="NUMBER", help="only those that started, stopped or skipped it")
+    parser.add_argument("--did", choices=("start", "evict", "skip", "wait"), default="", help="only those that did it")
     parser.add_argument("--code", default="", help="only those in which a stage waited for this reason")
     parser.add_argument("-n", "--limit", type=int, default=20, help="at most so many (20 if not told)")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.profile and args.number is None:
-        raise UsageError("say which decision is compared: yard decisions NUMBER --profile NAME")
+    if args.under and args.number is None:
+        raise UsageError("say which decision is compared: yard decisions NUMBER --under PROFILE")
     with connect(args) as client:
         if args.number is None:
             found = client.decisions.list(job=args.job, did=args.did, code=args.code, most=args.limit)
             output.many(args, found, COLUMNS, name=lambda decision: decision["id"])
-        elif args.profile:
-            differing = client.decisions.difference(args.number, args.profile)
+        elif args.under:
+            differing = client.decisions.difference(args.number, args.under)
             output.one(args, differing, lambda: map(clean.line, _difference(differing)), name=args.number)
         else:
             detail = client.decisions.get(args.number)
@@ -48,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(detail: Row) -> Iterator[str]:
     decision = detail["decision"]
-    yield f"decision {decision['id']}  {units.clock(decision['at'])}  {decision['profile']}  {decision['duration_ms']:.0f} ms"
+    at, took = units.clock(decision["at"]), f"{decision['duration_ms']:.0f} ms"
+    yield f"decision {decision['id']}  {at}  {decision['profile']}  {took}"
     if not detail["recorded"]:
         yield "  its inputs are not in the log any more"
     for start in detail["starts"]:

@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     instead.add_argument(
         "--history",
         choices=("day", "week"),
-        help="instead, how many devices of each kind were allocated of those that were there, and how many stages waited",
+        help="instead, how many devices of each kind were allocated and there, and how many stages waited",
     )
     output.options(parser)
 

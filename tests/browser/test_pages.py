@@ -407,10 +407,7 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
     # The lines of both that are at the upper edges were printed within a minute of each other.
     first.locator(".y-log").evaluate("box => (box.scrollTop = 200 * 18)")
     expect(second.locator("[data-log-follow]")).to_have_text("Follow")
-    moments = [
-        datetime.fromisoformat(view.locator(".row .l").nth(22).inner_text()[:19])
-        for view in (first, second)
-    ]
+    moments = [datetime.fromisoformat(view.locator(".row .l").nth(22).inner_text()[:19]) for view in (first, second)]
     assert abs(moments[0] - moments[1]) < timedelta(minutes=1)
     page.select_option("[data-log-level]", "error")
     expect(second.locator(".row")).to_have_count(1)

@@ -60,14 +60,14 @@ def test_the_plan_of_a_decision_is_told_in_lines(yard, server, said):
 def test_another_profile_is_compared(yard, server, said):
     found = {"profile": "fifo", "differs": True, "difference": {"only_other": [{"stage": "18/train"}], "spared": []}}
     server.on("GET", "/decisions/118/difference", said(200, found))
-    code, out, _ = yard("decisions", "118", "--profile", "fifo")
+    code, out, _ = yard("decisions", "118", "--under", "fifo")
     assert (code, out) == (0, "only other: 18/train\n")
     assert server.asked[-1].query == {"profile": "fifo"}
     server.on("GET", "/decisions/118/difference", said(200, {"profile": "fifo", "differs": False, "difference": {}}))
-    assert yard("decisions", "118", "--profile", "fifo")[1] == "fifo would have done the same\n"
+    assert yard("decisions", "118", "--under", "fifo")[1] == "fifo would have done the same\n"
 
 
 def test_a_profile_needs_a_decision(yard):
-    code, _, err = yard("decisions", "--profile", "fifo")
+    code, _, err = yard("decisions", "--under", "fifo")
     assert code == 2
-    assert "yard decisions NUMBER --profile NAME" in err
+    assert "yard decisions NUMBER --under PROFILE" in err

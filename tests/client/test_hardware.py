@@ -55,7 +55,9 @@ def test_the_load_of_groups(yard, server, said):
     ]
 
 
-@pytest.mark.parametrize("words", [("--metric", "power"), ("--by", "pool", "--free"), ("--by", "pool", "--kind", "gpu")])
+@pytest.mark.parametrize(
+    "words", [("--metric", "power"), ("--by", "pool", "--free"), ("--by", "pool", "--kind", "gpu")]
+)
 def test_options_that_do_not_go_together(yard, words):
     code, _, err = yard("devices", *words)
     assert code == 2
