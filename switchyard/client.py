@@ -117,9 +117,10 @@ class Client:
         return self.wire.get("/overview")
 
     def loads(self, *, metric: str = "utilisation", by: str = "pool") -> answers.Loads:
-        """Return the ``utilisation``, ``allocated`` share, ``memory``, ``power`` or ``temperature`` of groups of devices.
+        """Return one metric of groups of devices.
 
-        The groups are those of a ``node``, ``pool``, ``kind``, ``model`` or ``project``.
+        ``metric`` is ``utilisation``, ``allocated``, ``memory``, ``power`` or ``temperature``; ``by`` is ``node``,
+        ``pool``, ``kind``, ``model`` or ``project``.
         """
         return self.wire.get("/overview/loads", {"metric": metric, "by": by})
 

@@ -115,9 +115,10 @@ class AsyncClient:
         return await self.wire.get("/overview")
 
     async def loads(self, *, metric: str = "utilisation", by: str = "pool") -> answers.Loads:
-        """Return the ``utilisation``, ``allocated`` share, ``memory``, ``power`` or ``temperature`` of groups of devices.
+        """Return one metric of groups of devices.
 
-        The groups are those of a ``node``, ``pool``, ``kind``, ``model`` or ``project``.
+        ``metric`` is ``utilisation``, ``allocated``, ``memory``, ``power`` or ``temperature``; ``by`` is ``node``,
+        ``pool``, ``kind``, ``model`` or ``project``.
         """
         return await self.wire.get("/overview/loads", {"metric": metric, "by": by})
 

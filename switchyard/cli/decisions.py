@@ -21,9 +21,7 @@ EXAMPLES = """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "number", nargs="?", type=int, metavar="NUMBER", help="show this decision; else they are listed"
-    )
+    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="show this one; else they are listed")
     parser.add_argument("--under", metavar="PROFILE", default="", help="with a number: how this profile's plan differs")
     parser.add_argument("--job", type=int, metavar="NUMBER", help="only those that started, stopped or skipped it")
     parser.add_argument("--did", choices=("start", "evict", "skip", "wait"), default="", help="only those that did it")
