@@ -270,6 +270,10 @@ class Client:
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return self.wire.get("/search", {"q": words, "limit": limit})["results"]
 
+    def retention_due(self) -> Rows[answers.RetentionDue]:
+        """Return the records of your projects that would be removed now, by kind; nothing is removed."""
+        return list(self.wire.get("/retention/preview")["results"])
+
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
         return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})

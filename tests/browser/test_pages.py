@@ -402,7 +402,9 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
     expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
     assert "beside=train%7C2%7C1%7Cboth" in page.url
     boxes = [view.bounding_box() for view in (first, second)]
-    assert boxes[0] and boxes[1] and boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] < boxes[1]["x"]
     expect(page.locator("[data-log-together]")).to_be_visible()
     # The lines of both that are at the upper edges were printed within a minute of each other.
@@ -430,7 +432,9 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
     expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
     page.set_viewport_size({"width": 390, "height": 900})
     boxes = [view.bounding_box() for view in (first, second)]
-    assert boxes[0] and boxes[1] and boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["x"] == boxes[1]["x"]
     assert boxes[0]["y"] < boxes[1]["y"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click("[data-log-two]")
