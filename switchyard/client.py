@@ -76,7 +76,7 @@ class Client:
         self.tokens = Tokens(self.wire)
         self.profiles = Profiles(self.wire)
         self.operations = Operations(self.wire)
-        self.decisions = Decisions(self.wire)
+        self.decisions = PastDecisions(self.wire)
         self.project = ""
 
     @classmethod
@@ -1202,7 +1202,7 @@ def _named_profile(name: str) -> str:
     return f"/profiles/{quote(name, safe='')}"
 
 
-class Decisions:
+class PastDecisions:
     """What the engine decided in its cycles, for ``client.decisions``."""
 
     def __init__(self, wire: Wire) -> None:

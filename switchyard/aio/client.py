@@ -82,7 +82,7 @@ class AsyncClient:
         self.tokens = AsyncTokens(self.wire)
         self.profiles = AsyncProfiles(self.wire)
         self.operations = AsyncOperations(self.wire)
-        self.decisions = AsyncDecisions(self.wire)
+        self.decisions = AsyncPastDecisions(self.wire)
         self.project = ""
 
     @classmethod
@@ -1184,7 +1184,7 @@ class AsyncProfiles:
         await self._wire.post(f"{_named_profile(name)}/delete", {})
 
 
-class AsyncDecisions:
+class AsyncPastDecisions:
     """What the engine decided in its cycles, for ``client.decisions``."""
 
     def __init__(self, wire: AsyncWire) -> None:
