@@ -76,6 +76,7 @@ class Client:
         self.tokens = Tokens(self.wire)
         self.profiles = Profiles(self.wire)
         self.operations = Operations(self.wire)
+        self.decisions = PastDecisions(self.wire)
         self.project = ""
 
     @classmethod
@@ -114,6 +115,32 @@ class Client:
     def overview(self) -> answers.Overview:
         """Return tiles, heat map, queue and signs that need attention, as on the first page."""
         return self.wire.get("/overview")
+
+    def loads(self, *, metric: str = "utilisation", by: str = "pool") -> answers.Loads:
+        """Return one metric of groups of devices.
+
+        ``metric`` is ``utilisation``, ``allocated``, ``memory``, ``power`` or ``temperature``; ``by`` is ``node``,
+        ``pool``, ``kind``, ``model`` or ``project``.
+        """
+        return self.wire.get("/overview/loads", {"metric": metric, "by": by})
+
+    def capacity_history(self, within: str = "day") -> answers.CapacityHistory:
+        """Return how many devices were there and allocated, and how many stages waited, over the last day or week."""
+        return self.wire.get("/overview/history", {"within": within})
+
+    def gangs(self) -> Rows[answers.Gang]:
+        """Return the largest gang of each model that fits now: on how many nodes how many whole devices are free."""
+        return list(self.wire.get("/overview/gangs")["results"])
+
+    def timeline(
+        self, since_s: float = 3600.0, until_s: float = 3600.0, *, pool: str = "", node: str = "", nodes: int = 1000
+    ) -> answers.Timeline:
+        """Return who held, holds and will hold each device, from ``since_s`` seconds ago to ``until_s`` from now.
+
+        Of ``nodes`` nodes at most, with ``node`` in their names; see ``node_count`` and ``truncated``.
+        """
+        asked = {"from": f"{-since_s:g}", "to": f"{until_s:g}", "pool": pool or None, "node": node or None}
+        return self.wire.get("/timeline", {**asked, "nodes": nodes})
 
     def version(self) -> answers.Version:
         return self.wire.get("/version")
@@ -242,6 +269,10 @@ class Client:
         """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return self.wire.get("/search", {"q": words, "limit": limit})["results"]
+
+    def retention_due(self) -> Rows[answers.RetentionDue]:
+        """Return the records of your projects that would be removed now, by kind; nothing is removed."""
+        return list(self.wire.get("/retention/preview")["results"])
 
     def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
@@ -620,6 +651,11 @@ class Jobs:
     def waits(self, job: Ref) -> Rows[answers.StageWait]:
         """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
         return list(self._wire.get(self._path(job) + "/waits")["results"])
+
+    def values(self, job: Ref, *, stage: str = "", name: str = "") -> Rows[answers.ReportedNumbers]:
+        """Return the numbers that a job's attempts reported, by step; of one ``stage`` or one ``name`` of a number."""
+        params = {"stage": stage or None, "name": name or None}
+        return list(self._wire.get(self._path(job) + "/values", params)["results"])
 
     def pace(self, job: Ref) -> Rows[answers.StagePace]:
         """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
@@ -1171,6 +1207,32 @@ def _named_profile(name: str) -> str:
     return f"/profiles/{quote(name, safe='')}"
 
 
+class PastDecisions:
+    """What the engine decided in its cycles, for ``client.decisions``."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(
+        self, *, job: int | None = None, did: str = "", code: str = "", most: int = 100
+    ) -> Iterator[answers.Decision]:
+        """Yield decisions, newest first, at most ``most``.
+
+        Of one ``job``, those that ``did`` this (``start``, ``evict``, ``skip`` or ``wait``), or in which a stage waited
+        for the reason ``code``.
+        """
+        asked = {"job": job, "did": did or None, "code": code or None, "limit": max(1, min(most, 500))}
+        return pages(self._wire, "/decisions", asked, most)
+
+    def get(self, decision: int, *, after: int = 0) -> answers.DecisionDetail:
+        """Return a decision with its whole plan; of the waiting stages 500 after the first ``after``."""
+        return self._wire.get(f"/decisions/{decision}", {"after": after})
+
+    def difference(self, decision: int, profile: str) -> answers.DecisionDifference:
+        """Return how the plan of another profile differs for the inputs of this decision."""
+        return self._wire.get(f"/decisions/{decision}/difference", {"profile": profile})
+
+
 class Consolidation:
     """Advice on moves that would make room for a stage that fits nowhere."""
 
@@ -1266,6 +1328,16 @@ class Projects:
     def delete(self, project: str, *, if_match: str = "*") -> None:
         """Delete a project that never had a job. For accountants."""
         self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
+
+    def retention(self, project: str) -> answers.ProjectRetention:
+        """Return for how many days each kind of a project's records is kept."""
+        return self._wire.get(f"/projects/{quote(project, safe='')}/retention")
+
+    def keep(self, project: str, days: Mapping[str, int | None]) -> answers.ProjectRetention:
+        """Keep kinds of records for so many days, ``None`` for as many as everywhere. For leads."""
+        return self._wire.call(
+            "PUT", f"/projects/{quote(project, safe='')}/retention", json={"days": dict(days)}
+        ).json()
 
     def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""

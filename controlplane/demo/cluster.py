@@ -6,14 +6,19 @@ past. Every node and device is marked as simulated.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
 import random
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
 from django.core.management import call_command
 from django.utils import timezone
 
@@ -23,12 +28,14 @@ from controlplane.clauses import Told, clause, of_engine, told
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import logs, service
 from controlplane.jobs.curves import Curve
-from controlplane.jobs.models import Attempt, Claim, Curves, Event, Job, Part, Stage
+from controlplane.jobs.models import Attempt, Bundle, Claim, Curves, Event, GitSource, Job, Part, Stage
 from controlplane.pools.models import Pool
 from scheduler.core.model import clauses as engine_clauses
 
 GIB = 2**30
 SAMPLE_S, SAMPLED_S = 3, 960
+DATA = "/data"
+"""A folder that the nodes have and the pool lets jobs mount."""
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -100,6 +107,7 @@ class DemoCluster:
 
     def fleet(self, names: Sequence[str]) -> None:
         pool = Pool.objects.get(name="simulated")
+        Pool.objects.filter(pk=pool.pk).update(mounts=[{"path": DATA, "writable": False}])
         for name in names:
             self.node(name, SHAPES[name[0]], pool)
         self.node("workstation", Shape(None, 0, 1, ("intel", "Core i9-13900K"), 24), Pool.objects.get(name="default"))
@@ -119,6 +127,7 @@ class DemoCluster:
             memory_bytes=shape.sockets * 512 * GIB,
             last_report_at=self.now,
             labels=LABELS.get(name, {}),
+            mounts=[DATA],
         )
         node.pools.add(pool)
         self.nodes[name] = node
@@ -170,6 +179,27 @@ class DemoCluster:
         Event.objects.create(job=job, seq=1, at=at, kind="submitted", actor=user, text=what.text, said=what.said)
         self.jobs[key] = job
         return job
+
+    def fetch(self, key: str, ago_s: float) -> None:
+        """A worker fetched the code of a job from its git repository, ``ago_s`` seconds ago: a commit of one file."""
+        job, content = self.jobs[key], b"print('step 1')\n"
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            entry = tarfile.TarInfo("train.py")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        bundle = hashlib.sha256(packed.getvalue()).hexdigest()
+        storages["bundles"].save(Bundle.place(bundle), ContentFile(packed.getvalue()))
+        Bundle.objects.create(sha256=bundle, size_bytes=len(packed.getvalue()), user=job.user)
+        source = job.source
+        assert source is not None
+        service.give_code(source, hashlib.sha256(source.url.encode()).hexdigest()[:40], bundle)
+        at = self.now - timedelta(seconds=ago_s)
+        GitSource.objects.filter(pk=source.pk).update(created_at=job.submitted_at, ended_at=at)
+        told_now = job.events.get(kind="source")
+        job.events.filter(pk=told_now.pk).delete()  # events are never changed
+        told_now.at = at
+        told_now.save(force_insert=True)
 
     def attempt(
         self,
@@ -341,8 +371,8 @@ class DemoCluster:
         marks = [[now - 15 * (39 - i), steps[-1] - 5 * (39 - i)] for i in range(40)]
         Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}), marks=marks)
 
-    def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
-        part = attempt.parts.get(rank=0)
+    def log(self, attempt: Attempt, text: str, stream: str = "out", rank: int = 0) -> None:
+        part = attempt.parts.get(rank=rank)
         logs.append([logs.Piece(part.id, stream, logs.size(part, stream), text.encode())])
 
     def _level(self, device: Device) -> float:

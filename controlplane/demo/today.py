@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from controlplane.clauses import Told, clause, of_engine, told
-from controlplane.demo.cluster import SHAPES, DemoCluster, why_here
+from controlplane.demo.cluster import DATA, SHAPES, DemoCluster, why_here
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Attempt, Checkpoint, Job
 from scheduler.core.model import retry
@@ -127,6 +127,13 @@ def only(cluster: DemoCluster, key: str) -> str:
     return str(cluster.jobs[key].stages.get().name)
 
 
+def _at_times(cluster: DemoCluster, lines: Sequence[str]) -> str:
+    """These lines as if they had been printed evenly over the last 6900 s."""
+    apart = timedelta(seconds=6_900 / len(lines))
+    moments = (cluster.now - (len(lines) - place) * apart for place in range(len(lines)))
+    return "".join(f"{moment:%Y-%m-%d %H:%M:%S} {line}\n" for moment, line in zip(moments, lines, strict=True))
+
+
 def _running(cluster: DemoCluster) -> None:
     cluster.submit("sft", "lin.wei", 12_400, _finetune("qwen3-32b-sft"))
     cluster.attempt("sft", "preprocess", ["c01"], 0, 12_300, 9_900, exit_code=0, cores=32)
@@ -166,7 +173,10 @@ def _running(cluster: DemoCluster) -> None:
     ]
     lines[40] = "\x1b[33mwarning:\x1b[0m data worker 3 took 1.9 s (median 0.4 s); shard 0417 on slow path"
     lines[-3] = f"evaluating {cluster.written} & <b>not bold</b>"
-    cluster.log(train, "\n".join(lines) + "\n")
+    cluster.log(train, _at_times(cluster, lines))
+    others = [f"rank 1: step {s} | all-reduce {12 + s % 9 / 10:.1f} ms" for s in range(900, 3941, 20)]
+    others[30] = "ERROR: rank 1: lost a connection to g01:29500 (timed out); trying again"
+    cluster.log(train, _at_times(cluster, others), rank=1)
     cluster.log(train, "\x1b[31mNCCL WARN\x1b[0m NET/IB : no RDMA device found, falling back to sockets\n", "err")
     verdict = retry.decide("PREEMPTED", 1, 1, preemptions=1)
     cluster.tell(
@@ -188,6 +198,10 @@ def _running(cluster: DemoCluster) -> None:
         ),
         (7_000, "placed", "engine", "train", placed("train", ["g01", "g02"], 8, 15_900)),
     )
+    more: dict[str, dict[str, Any]] = {
+        "moe": {"mounts": [{"source": DATA, "path": DATA}]},
+        "rerank": {"workdir": {"git": {"url": "https://git.example.org/vision/rerank.git", "rev": "main"}}},
+    }
     for key, name, user, node, devices, ago, step in (
         ("moe", "moe-router", "ma.jun", "g04", 6, 5_400, 0.61),
         ("diffusion", "diffusion-npu", "chen.yu", "n01", 8, 4_300, 0.34),
@@ -195,7 +209,9 @@ def _running(cluster: DemoCluster) -> None:
         ("hold-idle", "notebook-7b", "chen.yu", "g03", 2, 3_900, 0.1),
     ):
         model = SHAPES[node[0]].accelerator[2]  # type: ignore[index]
-        cluster.submit(key, user, ago + 200, one(name, count=devices, model=model))
+        cluster.submit(key, user, ago + 200, one(name, count=devices, model=model) | more.get(key, {}))
+        if "workdir" in more.get(key, {}):
+            cluster.fetch(key, ago + 190)
         cluster.attempt(key, only(cluster, key), [node], devices, ago)
         cluster.stage(
             key,

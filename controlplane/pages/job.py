@@ -21,16 +21,18 @@ from django.utils.translation import gettext_lazy
 from controlplane.accounts.permissions import may_end
 from controlplane.documents import to_yaml
 from controlplane.jobs import logs, masked
+from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt, time_range
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
-from controlplane.pages.shell import page, reader, title_of
+from controlplane.pages.shell import LIVE_HEADER, page, reader, title_of
 from controlplane.queries import arrays, failures, jobs, pace, receipts, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
+from controlplane.queries import logs as log_queries
 from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, cursor_of, redacted
@@ -71,6 +73,8 @@ MEASURES = {
     "power": gettext_lazy("Power"),
     "temperature": gettext_lazy("Temperature"),
 }
+# Without scripts.
+LOG_LINES = 200
 # How many are shown by default.
 FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_FAILED, FEW_VALUES = 8, 12, 3, 3, 8
 
@@ -263,7 +267,21 @@ def _summary(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, A
 
 
 def _logs(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
-    return {}
+    """The last lines of one log, for a browser without scripts; with them the page reads logs by itself."""
+    if LIVE_HEADER in request.headers:
+        return {}
+    known = dict.fromkeys((each.stage, each.attempt, each.rank) for each in log_queries.streams(row).results)
+    choices = [("|".join(map(str, (*each, "both"))), each) for each in known]
+    asked = dict(choices).get(request.GET.get("log", ""))
+    stage, attempt, rank = asked or next(reversed(known), ("", None, 0))
+    query = log_queries.LogQuery(stage, attempt, rank, tail=LOG_LINES)
+    try:
+        said = log_queries.plain(log_queries.of_job(row, query)[0])
+    except log_queries.LogGone as gone:
+        said = str(gone)
+    except StorageSilent:
+        said = _("the storage of logs does not answer; try again")
+    return {"log_choices": choices, "log_shown": (stage, attempt, rank), "log_lines": said}
 
 
 def _metrics(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from controlplane.jobs import logs
 from controlplane.jobs.failures import MOST_CHARACTERS, Failure, kind_of
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.models import Job, Part, Stage
+from controlplane.queries.logs import plain
 from scheduler.core.model.lifecycle import State
 
 LINES: Final = 30
@@ -146,5 +146,4 @@ def _output(part: Part) -> str:
         content = logs.read(part, stream, begin, MOST_CHARACTERS)
     except (logs.LogLost, StorageSilent):
         return ""
-    # Without colours and other sequences of a terminal.
-    return re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\r(?!\n)", "", content.decode(errors="replace"))
+    return plain(content)

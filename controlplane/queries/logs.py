@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -268,6 +269,11 @@ def _part(job: rows.Job, query: StreamOf) -> rows.Part | None:
     if query.attempt is not None:
         raise Unseen(_("attempt {name}").format(name=query.attempt))
     return None
+
+
+def plain(content: bytes) -> str:
+    """The text of these bytes of a log, without colours and other sequences of a terminal."""
+    return re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\r(?!\n)", "", content.decode(errors="replace"))
 
 
 def read(part: rows.Part, query: LogQuery) -> tuple[bytes, int, int]:

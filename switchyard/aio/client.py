@@ -82,6 +82,7 @@ class AsyncClient:
         self.tokens = AsyncTokens(self.wire)
         self.profiles = AsyncProfiles(self.wire)
         self.operations = AsyncOperations(self.wire)
+        self.decisions = AsyncPastDecisions(self.wire)
         self.project = ""
 
     @classmethod
@@ -112,6 +113,32 @@ class AsyncClient:
     async def overview(self) -> answers.Overview:
         """Return tiles, heat map, queue and signs that need attention, as on the first page."""
         return await self.wire.get("/overview")
+
+    async def loads(self, *, metric: str = "utilisation", by: str = "pool") -> answers.Loads:
+        """Return one metric of groups of devices.
+
+        ``metric`` is ``utilisation``, ``allocated``, ``memory``, ``power`` or ``temperature``; ``by`` is ``node``,
+        ``pool``, ``kind``, ``model`` or ``project``.
+        """
+        return await self.wire.get("/overview/loads", {"metric": metric, "by": by})
+
+    async def capacity_history(self, within: str = "day") -> answers.CapacityHistory:
+        """Return how many devices were there and allocated, and how many stages waited, over the last day or week."""
+        return await self.wire.get("/overview/history", {"within": within})
+
+    async def gangs(self) -> Rows[answers.Gang]:
+        """Return the largest gang of each model that fits now: on how many nodes how many whole devices are free."""
+        return list((await self.wire.get("/overview/gangs"))["results"])
+
+    async def timeline(
+        self, since_s: float = 3600.0, until_s: float = 3600.0, *, pool: str = "", node: str = "", nodes: int = 1000
+    ) -> answers.Timeline:
+        """Return who held, holds and will hold each device, from ``since_s`` seconds ago to ``until_s`` from now.
+
+        Of ``nodes`` nodes at most, with ``node`` in their names; see ``node_count`` and ``truncated``.
+        """
+        asked = {"from": f"{-since_s:g}", "to": f"{until_s:g}", "pool": pool or None, "node": node or None}
+        return await self.wire.get("/timeline", {**asked, "nodes": nodes})
 
     async def version(self) -> answers.Version:
         return await self.wire.get("/version")
@@ -241,6 +268,10 @@ class AsyncClient:
         """Return jobs, nodes, devices, pools, projects and people whose name contains ``words``, and jobs of this
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return (await self.wire.get("/search", {"q": words, "limit": limit}))["results"]
+
+    async def retention_due(self) -> Rows[answers.RetentionDue]:
+        """Return the records of your projects that would be removed now, by kind; nothing is removed."""
+        return list((await self.wire.get("/retention/preview"))["results"])
 
     def topology(self, *, node: str | None = None, pool: str | None = None) -> AsyncIterator[answers.Topology]:
         """Yield nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
@@ -606,6 +637,11 @@ class AsyncJobs:
     async def waits(self, job: Ref) -> Rows[answers.StageWait]:
         """Return for how long its stages waited, by reason: ``waited_s`` and ``causes`` of each stage."""
         return list((await self._wire.get(self._path(job) + "/waits"))["results"])
+
+    async def values(self, job: Ref, *, stage: str = "", name: str = "") -> Rows[answers.ReportedNumbers]:
+        """Return the numbers that a job's attempts reported, by step; of one ``stage`` or one ``name`` of a number."""
+        params = {"stage": stage or None, "name": name or None}
+        return list((await self._wire.get(self._path(job) + "/values", params))["results"])
 
     async def pace(self, job: Ref) -> Rows[answers.StagePace]:
         """Return the ``steps_per_s`` of its running stages, and when they will have done all steps."""
@@ -1155,6 +1191,32 @@ class AsyncProfiles:
         await self._wire.post(f"{_named_profile(name)}/delete", {})
 
 
+class AsyncPastDecisions:
+    """What the engine decided in its cycles, for ``client.decisions``."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(
+        self, *, job: int | None = None, did: str = "", code: str = "", most: int = 100
+    ) -> AsyncIterator[answers.Decision]:
+        """Yield decisions, newest first, at most ``most``.
+
+        Of one ``job``, those that ``did`` this (``start``, ``evict``, ``skip`` or ``wait``), or in which a stage waited
+        for the reason ``code``.
+        """
+        asked = {"job": job, "did": did or None, "code": code or None, "limit": max(1, min(most, 500))}
+        return pages(self._wire, "/decisions", asked, most)
+
+    async def get(self, decision: int, *, after: int = 0) -> answers.DecisionDetail:
+        """Return a decision with its whole plan; of the waiting stages 500 after the first ``after``."""
+        return await self._wire.get(f"/decisions/{decision}", {"after": after})
+
+    async def difference(self, decision: int, profile: str) -> answers.DecisionDifference:
+        """Return how the plan of another profile differs for the inputs of this decision."""
+        return await self._wire.get(f"/decisions/{decision}/difference", {"profile": profile})
+
+
 class AsyncConsolidation:
     """Advice on moves that would make room for a stage that fits nowhere."""
 
@@ -1260,6 +1322,16 @@ class AsyncProjects:
     async def delete(self, project: str, *, if_match: str = "*") -> None:
         """Delete a project that never had a job. For accountants."""
         await self._wire.call("DELETE", _project(project), headers={"If-Match": if_match})
+
+    async def retention(self, project: str) -> answers.ProjectRetention:
+        """Return for how many days each kind of a project's records is kept."""
+        return await self._wire.get(f"/projects/{quote(project, safe='')}/retention")
+
+    async def keep(self, project: str, days: Mapping[str, int | None]) -> answers.ProjectRetention:
+        """Keep kinds of records for so many days, ``None`` for as many as everywhere. For leads."""
+        return (
+            await self._wire.call("PUT", f"/projects/{quote(project, safe='')}/retention", json={"days": dict(days)})
+        ).json()
 
     async def set_member(self, project: str, user: str, role: str) -> answers.Member:
         """Give a person a role: viewer, member, or (accountants only) lead. For leads and accountants."""

@@ -1,4 +1,4 @@
-"""``yard devices``: lists devices with their load."""
+"""``yard devices``: lists devices with their load, or the load of groups of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from switchyard.cli import exits, output, units
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
   yard devices                     every device
   yard devices --kind npu --free   NPUs with something left to claim
-  yard devices --node g07 -o wide
+  yard devices --by project --metric power   the power of what each project holds
 """
 
-
+GROUPS = ("node", "pool", "kind", "model", "project")
+METRICS = ("utilisation", "allocated", "memory", "power", "temperature")
 USABLE = ("OK", "DEGRADED")
 
 
@@ -25,11 +27,21 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help="only this kind: cpu, gpu, npu, ...")
     parser.add_argument("--node", help="only those of this node")
     parser.add_argument("--free", action="store_true", help="only healthy ones that are not fully claimed")
+    parser.add_argument("--by", choices=GROUPS, help="the load of groups of all devices, instead of each device")
+    parser.add_argument("--metric", choices=METRICS, help="with --by: what is measured (utilisation if not told)")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.metric and not args.by:
+        raise UsageError(f"--metric is of groups: add --by with one of {', '.join(GROUPS)}")
+    if args.by and (args.kind or args.node or args.free):
+        raise UsageError("--by is of all devices: leave out --kind, --node and --free")
     with connect(args) as client:
+        if args.by:
+            loads = client.loads(metric=args.metric or METRICS[0], by=args.by)
+            output.many(args, loads["results"], _columns(args.by, loads["unit"]), name=lambda group: group["name"])
+            return exits.OK
         found = (d for d in client.devices(kind=args.kind, node=args.node) if not args.free or _free(d))
         output.many(args, sorted(found, key=place), COLUMNS, name=lambda device: device["uuid"])
     return exits.OK
@@ -61,6 +73,24 @@ def jobs(device: Row) -> str:
     """Return the stages that hold a share of it."""
     names = (f"{c['job']}/{c['stage']}" if c.get("job") else "(not yours to see)" for c in device.get("claims") or [])
     return " ".join(dict.fromkeys(names))
+
+
+def _columns(by: str, unit: str) -> list[Column]:
+    """Return the columns of the loads of groups, whose values are in ``unit``."""
+
+    def value(title: str, key: str) -> Column:
+        return Column(title, lambda g: "" if g[key] is None else f"{g[key]:g} {unit}", right=True)
+
+    return [
+        Column(by.upper(), lambda g: g["name"]),
+        *([] if by == "kind" else [Column("KIND", lambda g: g["kind"])]),
+        Column("DEVICES", lambda g: g["devices"], right=True),
+        Column("HELD", lambda g: f"{g['allocated']:g}", right=True),
+        value("MEAN", "mean"),
+        value("LEAST", "least"),
+        value("MOST", "most"),
+        Column("KNOWN", lambda g: g["known"], wide=True, right=True),
+    ]
 
 
 def _number(device: Row, key: str, unit: str) -> str:

@@ -1,35 +1,46 @@
-"""``yard project``: lists projects, adds and changes them, and gives people roles in them."""
+"""``yard project``: lists projects, changes them, gives people roles in them, and tells how long records stay."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
-if TYPE_CHECKING:
-    import argparse
-
 EXAMPLES = """
   yard project show vision                          its weight, its members and what it is for
   yard project member vision ann --role lead        viewer, member or lead; --role none takes it away
-  yard project add vision --weight 2 --description "images and video"
+  yard project keep vision --days logs=14           how long its records are kept; without --days it is only told
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", nargs="?", default="list", choices=("list", "show", "add", "change", "delete", "member")
+        "action", nargs="?", default="list", choices=("list", "show", "add", "change", "delete", "member", "keep")
     )
     parser.add_argument("name", nargs="?", default="", help="the project")
     parser.add_argument("user", nargs="?", default="", help="for member: whose role")
     parser.add_argument("--role", choices=("viewer", "member", "lead", "none"), help="for member: none takes it away")
     parser.add_argument("--weight", type=float, metavar="N", help="its fair share beside other projects; 1 is usual")
     parser.add_argument("--description", metavar="TEXT", help="what it is for")
+    parser.add_argument(
+        "--days",
+        type=_days,
+        action="append",
+        metavar="KIND=N",
+        help="for keep: keep this kind of records so many days; KIND=usual for as many as everywhere",
+    )
     output.options(parser)
+
+
+def _days(text: str) -> tuple[str, int | None]:
+    kind, equals, days = text.partition("=")
+    if not equals or not kind or not (days == "usual" or days.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like logs=14 or logs=usual")
+    return kind, None if days == "usual" else int(days)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,6 +57,12 @@ def run(args: argparse.Namespace) -> int:
             if found is None:
                 raise NotFound(f"you see no project {args.name}; `yard project list` lists them")
             output.one(args, found, lambda: _lines(found), name=args.name)
+            return exits.OK
+        if args.action == "keep":
+            kept = (
+                client.projects.keep(args.name, dict(args.days)) if args.days else client.projects.retention(args.name)
+            )
+            output.many(args, kept["rules"], KEPT, name=lambda rule: rule["kind"])
             return exits.OK
         told: Row = {"name": args.name}
         if args.action == "add":
@@ -68,6 +85,8 @@ def _fault(args: argparse.Namespace) -> str:
         return f"say which project: yard project {args.action} NAME"
     if args.action == "member" and not (args.user and args.role):
         return "say who and which role: yard project member NAME USER --role member"
+    if args.days and args.action != "keep":
+        return "--days is for yard project keep NAME"
     if args.action == "change" and args.weight is None and args.description is None:
         return "say what is to change: --weight or --description"
     return ""
@@ -97,4 +116,10 @@ COLUMNS = (
     Column("YOU", lambda one: one["role"]),
     Column("MEMBERS", lambda one: ", ".join(f"{each['user']} ({each['role']})" for each in one["members"])),
     Column("FOR", lambda one: one["description"]),
+)
+KEPT = (
+    Column("RECORDS", lambda rule: rule["kind"]),
+    Column("DAYS", lambda rule: "for ever" if rule["days"] is None else rule["days"], right=True),
+    Column("OWN", lambda rule: rule["own_days"], right=True),
+    Column("LEAST", lambda rule: rule["least_days"], right=True),
 )

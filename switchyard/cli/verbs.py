@@ -56,6 +56,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "reserve": "list, plan and cancel reservations of nodes for a project",
         "calendar": "list when nodes are out of service or reserved",
         "audit": "list who changed what, and how",
+        "decisions": "list what the engine decided, and show the plan of one decision",
         "sim": "simulate a trace, the history or the queue under other profiles",
         "consolidate": "tell who could move so that a job fits",
     },

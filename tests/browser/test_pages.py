@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -365,7 +366,7 @@ def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
 
 
 def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page: Open, site: Site) -> None:
-    number = site.number("qwen3-32b-sft")
+    number = site.number("clip-ft")
     site.append_to_log(
         number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
     )
@@ -387,6 +388,72 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
     page.click("[data-log-found-stop]")
     expect(page.locator("[data-log-found]")).to_be_hidden()
     assert witness.complaints() == []
+
+
+def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, site: Site) -> None:
+    number = site.number("qwen3-32b-sft")
+    page, witness = open_page(f"/jobs/{number}/logs")
+    views = page.locator("[data-log-view]")
+    first, second = views.nth(0), views.nth(1)
+    expect(first.locator(".rows")).to_contain_text("step 3940", timeout=20_000)
+    expect(page.locator("[data-log-together]")).to_be_hidden()
+    page.click("[data-log-two]")
+    expect(second.locator("[data-log-pick]")).to_have_value("train|2|1|both")
+    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
+    assert "beside=train%7C2%7C1%7Cboth" in page.url
+    boxes = [view.bounding_box() for view in (first, second)]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] < boxes[1]["x"]
+    expect(page.locator("[data-log-together]")).to_be_visible()
+    # The lines of both that are at the upper edges were printed within a minute of each other.
+    first.locator(".y-log").evaluate("box => (box.scrollTop = 200 * 18)")
+    expect(second.locator("[data-log-follow]")).to_have_text("Follow")
+    moments = [datetime.fromisoformat(view.locator(".row .l").nth(22).inner_text()[:19]) for view in (first, second)]
+    assert abs(moments[0] - moments[1]) < timedelta(minutes=1)
+    page.select_option("[data-log-level]", "error")
+    expect(second.locator(".row")).to_have_count(1)
+    expect(second.locator(".row")).to_contain_text("lost a connection to g01")
+    expect(first.locator(".row")).to_have_count(0)
+    page.select_option("[data-log-level]", "warning")
+    expect(first.locator(".row")).to_have_count(2)
+    page.select_option("[data-log-level]", "info")
+    page.fill("[data-log-find]", "step 940")
+    for view in (first, second):
+        expect(view.locator("[data-log-count]")).to_have_text("1 found")
+        expect(view.locator(".row mark")).to_have_text(["step 940"])
+    page.click("[data-log-everywhere]")
+    for view in (first, second):
+        expect(view.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+    faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+    assert faults == []
+    page.reload()
+    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
+    page.set_viewport_size({"width": 390, "height": 900})
+    boxes = [view.bounding_box() for view in (first, second)]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]["y"] < boxes[1]["y"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("[data-log-two]")
+    expect(views).to_have_count(1)
+    assert "beside" not in page.url
+    assert witness.complaints() == []
+
+
+def test_without_scripts_one_log_is_read(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/")
+    context = page.context.browser.new_context(java_script_enabled=False)
+    context.add_cookies(page.context.cookies())
+    plain = context.new_page()
+    plain.goto(f"{site.url}/jobs/{site.number('qwen3-32b-sft')}/logs")
+    expect(plain.locator("noscript pre")).to_contain_text("step 3940")
+    plain.select_option("noscript select", "train|2|1|both")
+    plain.get_by_role("button", name="Show").click()
+    expect(plain.locator("noscript pre")).to_contain_text("rank 1: step 3920")
+    context.close()
 
 
 def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> None:

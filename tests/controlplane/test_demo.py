@@ -11,7 +11,7 @@ from django.db import transaction
 from controlplane.demo import week
 from controlplane.demo.cluster import DemoCluster
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs.models import Attempt, Job
+from controlplane.jobs.models import Attempt, Bundle, Job
 from controlplane.operations import invariants
 from controlplane.pools.models import Pool
 from controlplane.usage.models import LedgerEntry
@@ -27,6 +27,10 @@ def test_it_fills_an_empty_database_with_a_week_that_breaks_no_invariant() -> No
     assert {"PENDING", "HELD", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"} <= states
     causes = set(Attempt.objects.values_list("cause", flat=True))
     assert {"", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "EXIT_CODE", "EARLY_STOPPED"} <= causes
+    (fetched,) = Job.objects.exclude(source=None)
+    assert fetched.source is not None
+    assert Bundle.is_stored(fetched.bundle)
+    assert Job.objects.get(name="moe-router").spec["mounts"] == [{"source": "/data", "path": "/data"}]
     days = LedgerEntry.objects.values("day").distinct().count()
     assert days > 25
     assert not Node.objects.filter(simulated=False).exists()

@@ -20,7 +20,7 @@ from controlplane.accounts.models import User
 from controlplane.clauses import in_words
 from controlplane.fleet.models import Device, DeviceSample, Node
 from controlplane.jobs import basis, funnel
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Job, Part, PartLog
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages.job import TABS
 from controlplane.pages.shell import PLACES
@@ -99,6 +99,21 @@ def test_a_running_job_is_told_with_its_place_and_its_log(town: Town) -> None:
     assert raw["Content-Disposition"].startswith("attachment")
     only = browser(town.owner).get(f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=err")
     assert b"".join(only.streaming_content) == b"careful\n"  # type: ignore[attr-defined]
+
+
+def test_the_last_lines_of_a_log_are_in_its_page_for_a_browser_without_scripts(town: Town) -> None:
+    job = town.running(town.machine())
+    client, path = browser(town.owner), f"/jobs/{job.number}/logs"
+    assert "<noscript>" in text(client, path), "nothing was printed yet"
+    write_log(job, ("out", b"\x1b[31mstep\x1b[0m 1 <b>\n"))
+    assert "step 1 &lt;b&gt;" in text(client, path)
+    assert "step 1 &lt;b&gt;" in text(client, f"{path}?log=main|1|0|both")
+    assert "step 1 &lt;b&gt;" in text(client, f"{path}?log=no|such|log"), "a wrong name is the newest one"
+    part = Part.objects.get(attempt__stage__job=job)
+    PartLog.objects.update_or_create(part=part, defaults={"gone_at": timezone.now()})
+    page = text(client, path)
+    assert "this log was removed on" in page
+    assert "step 1 &lt;b&gt;" not in page
 
 
 def test_a_tab_of_a_job_has_an_address_and_says_that_it_is_open(town: Town) -> None:

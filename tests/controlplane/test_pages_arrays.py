@@ -64,13 +64,13 @@ def test_a_sweep_shows_its_rungs_and_marks_what_was_stopped_early(town: Town) ->
         agent.set(stage(one), Phase.RUNNING, progress=Progress(step=12, values={"accuracy": 0.1, "loss": loss}))
     town.cycle()
     text = reading(town, "owner", f"/arrays/{number}").content.decode()
-    assert "0.5 was needed" not in text  # it may still complete before it stops
+    assert "needed 0.5" not in text  # it may still complete before it stops
     assert [line["stopped"] for line in drawn_in(text)["lines"]] == [False, False]
     agent.set(stage(one), Phase.ENDED, exit=Exit(code=0, stopped=True))
     (attempt,) = town.owner.read(f"/jobs/{one.number}/attempts")["results"]
     assert look(attempt, "CANCELLED") == "CANCELLED"
     for language, words in (
-        ("en", ("Rungs", "those with the smallest loss go on, 1 in 2", "1 stopped early", "0.75, 0.5 was needed")),
+        ("en", ("Rungs", "those with the smallest loss go on, 1 in 2", "1 stopped early", "had 0.75, needed 0.5")),
         ("zh-hans", ("比较级", "1 个提前停止", "0.75，需要达到 0.5")),
     ):
         text = reading(town, "owner", f"/arrays/{number}", language).content.decode()

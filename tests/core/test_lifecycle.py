@@ -38,7 +38,7 @@ def test_sources_and_next_state_agree(state: State, event: StageEvent) -> None:
     if state in sources(event):
         assert next_state(state, event) == TABLE[state, event]
     else:
-        with pytest.raises(IllegalTransition, match=f"{state} cannot {event}"):
+        with pytest.raises(IllegalTransition, match=f"{event} is not for a stage that is {state}"):
             next_state(state, event)
 
 

@@ -95,7 +95,7 @@ function gantt(d, el) {
   const label = { x: wall(now), y: 1, yref: "paper", yanchor: "bottom", text: t("now"), showarrow: false, font: { size: 11, color: tok("text"), family: font() } };
   const every = Math.ceil(11 / Math.max(1, tall));
   const ticks = lanes.map((name, i) => [name, -(d.at?.[i] ?? i)]).filter((_, i) => i % every === 0);
-  const clip = name => (name.length * 6 > left - 8 ? name.slice(0, Math.floor((left - 14) / 6)) + "…" : name);
+  const clip = name => (widest([name]) > left - 11 ? name.slice(0, Math.floor((left - 14) / 6)) + "…" : name);
   return [traces, layout({
     barmode: "overlay", bargap: 0, margin: { l: left, r: 10, t: 20, b: 24 },
     xaxis: axis({ type: "date", range: [wall(from), wall(to)], showgrid: true, layer: "below traces", nticks: Math.max(3, Math.floor(el.clientWidth / 110)) }),

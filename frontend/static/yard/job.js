@@ -2,7 +2,7 @@
 // tab has some of them.
 import { feed } from "./charts.js";
 import { watch } from "./live.js";
-import { Log } from "./log.js";
+import { LogPanel } from "./log_panel.js";
 import "./otherwise.js";
 import { onRefresh } from "./page.js";
 import { GIB, t } from "./text.js";
@@ -129,7 +129,7 @@ if (holder) watch(holder.dataset.topic, data => data && measured(data), { data: 
 
 const log = document.querySelector("[data-log]");
 if (log) {
-  const viewer = new Log(log);
-  watch(log.dataset.streams, streams => streams && viewer.streams(streams), { data: true });
-  onRefresh(() => viewer.settle());
+  const panel = new LogPanel(log);
+  watch(log.dataset.streams, streams => streams && panel.streams(streams), { data: true });
+  onRefresh(() => panel.draw());
 }

@@ -1,20 +1,22 @@
 // A log that follows by byte offset. It keeps a window of lines and draws only those in sight; the whole text is one
 // download away. ANSI colours become classes on text nodes: nothing of a log is ever parsed as HTML.
+import { LEVELS, Told } from "./log_lines.js";
 import { LogSearch, split } from "./log_search.js";
 import { ansi, Lines } from "./terminal.js";
 import { num, t } from "./text.js";
 
 const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000, AROUND = 64 * 1024;
 
+/** One log in `root`. `panel` holds what the logs beside each other share: see `LogPanel`. */
 export class Log {
-  constructor(root) {
+  constructor(root, panel) {
     this.root = root;
+    this.panel = panel;
     this.box = root.querySelector(".y-log");
     this.space = this.box.appendChild(Object.assign(document.createElement("div"), { className: "space" }));
     this.rows = this.space.appendChild(Object.assign(document.createElement("div"), { className: "rows" }));
     this.pick = root.querySelector("[data-log-pick]");
     this.follow = root.querySelector("[data-log-follow]");
-    this.find = root.querySelector("[data-log-find]");
     this.count = root.querySelector("[data-log-count]");
     this.raw = root.querySelector("[data-log-raw]");
     this.following = true;
@@ -25,17 +27,18 @@ export class Log {
       if (low && this.until !== null) this.readOn();
       else if (low !== this.following) this.setFollow(low, false);
       this.draw();
+      if (this.led !== this.box.scrollTop) this.panel.moved(this);
+      this.led = null;
     }, { passive: true });
     this.box.addEventListener("keydown", event => event.key === "G" && this.setFollow(true));
-    this.pick.addEventListener("change", () => { this.picked = true; this.reset(); this.more(); });
+    this.pick.addEventListener("change", () => { this.picked = true; this.reset(); this.more(); panel.chosen(); });
     this.follow.addEventListener("click", () => this.setFollow(!this.following));
-    this.find.addEventListener("input", () => this.search());
-    this.find.addEventListener("keydown", event => event.key === "Enter" && (event.preventDefault(), this.next(event.shiftKey ? -1 : 1)));
     this.everywhere = new LogSearch(this);
   }
 
   reset() {
     this.lines = new Lines(KEEP);
+    this.told = new Told();
     this.isCut = false;
     this.offset = null;
     this.skipped = 0;
@@ -43,8 +46,8 @@ export class Log {
     this.wanted = null; // the byte in it that is to be shown
     this.before = 0; // line breaks of the stretch before that byte
     this.decoder = new TextDecoder();
-    this.hits = [];
-    this.draw();
+    this.led = null; // where the log beside this one has scrolled it
+    this.sift();
   }
 
   /** Shows the stretch of the log around a byte. */
@@ -73,11 +76,9 @@ export class Log {
     if (on && scroll) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  settle() { this.draw(); }
-
-  /** The index of streams, newest attempt last: [{stage, attempt, rank, stream, size_bytes}]. */
+  /** The streams of the job as {results: [{stage, attempt, rank, stream, size_bytes}]}, the newest attempt last. */
   streams(all) {
-    const list = Array.isArray(all) ? all : all.results || [];
+    const list = all.results;
     const value = s => [s.stage, s.attempt, s.rank, s.stream].join("|");
     const groups = new Map();
     for (const s of list) {
@@ -95,8 +96,7 @@ export class Log {
     const before = this.pick.value;
     if (options.length !== this.known.length) {
       this.pick.replaceChildren(...options.map(([v, label]) => Object.assign(document.createElement("option"), { value: v, textContent: label })));
-      const newest = options.filter(o => o[0].endsWith("|both") && o[2] > 0).at(-1) || options.filter(o => o[0].endsWith("|both")).at(-1);
-      this.pick.value = this.picked && options.some(o => o[0] === before) ? before : newest?.[0] || "";
+      this.pick.value = this.picked && options.some(o => o[0] === before) ? before : this.panel.usual(this, options);
       if (this.pick.value !== before) this.reset();
     }
     this.known = options;
@@ -108,7 +108,7 @@ export class Log {
 
   address(extra, of = "") {
     const [stage, attempt, rank, stream] = this.pick.value.split("|");
-    return `${this.root.dataset.logs}${of}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
+    return `${this.panel.root.dataset.logs}${of}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
   }
 
   async more() {
@@ -137,7 +137,7 @@ export class Log {
       }
     } finally {
       this.busy = false;
-      if (this.raw) this.raw.href = `${this.root.dataset.raw}?${this.address({}).split("?")[1]}`;
+      if (this.raw) this.raw.href = `${this.panel.root.dataset.raw}?${this.address({}).split("?")[1]}`;
       if (this.pick.value !== chosen) this.more();
     }
   }
@@ -146,32 +146,71 @@ export class Log {
     const isFirst = this.skipped && !this.isCut && text.includes("\n");
     this.lines.take(text, isFirst); // the first line of a window may be cut
     this.isCut ||= isFirst;
-    this.search(false);
-    this.draw();
+    this.told.read(this.lines);
+    this.sift();
     if (this.following) this.box.scrollTop = this.box.scrollHeight;
+    this.panel.took();
+  }
+
+  /** Chooses the lines to show, by their level, and those of them in which the text stands that is looked for. */
+  sift() {
+    const all = this.lines.all, most = LEVELS.indexOf(this.panel.level), needle = this.panel.needle.toLowerCase();
+    this.shown = all.map((_, i) => i);
+    if (most < LEVELS.length - 1) this.shown = this.shown.filter(i => LEVELS.indexOf(this.told.level(i, all[i])) <= most);
+    this.hits = needle ? [...this.shown.keys()].filter(at => all[this.shown[at]].toLowerCase().includes(needle)) : [];
+    this.at = -1;
+    this.draw();
+  }
+
+  /** Where line `i` is among those that are shown: its own place, or that of the one before it. */
+  placeOf(i) {
+    let low = 0, high = this.shown.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.shown[middle] <= i) low = middle + 1;
+      else high = middle;
+    }
+    return Math.max(0, low - 1);
+  }
+
+  /** Scrolls so that line `i` is `above` pixels below the upper edge, because the log beside this one was scrolled. */
+  lead(i, above) {
+    const before = this.box.scrollTop;
+    this.box.scrollTop = Math.max(0, this.placeOf(i) * LINE - above);
+    if (this.box.scrollTop === before) return;
+    this.led = this.box.scrollTop;
+    this.draw();
+  }
+
+  /** The line by which the log beside this one is scrolled, and how far below the upper edge it is. */
+  get anchor() {
+    const { scrollTop, clientHeight, scrollHeight } = this.box;
+    const isLast = scrollTop + clientHeight >= scrollHeight - 2;
+    const place = isLast ? this.shown.length - 1 : Math.floor(scrollTop / LINE);
+    return { line: this.shown[place] ?? 0, above: place * LINE - scrollTop };
   }
 
   /** Scrolls to the byte that was asked for. */
   reveal() {
     this.wanted = null;
     const line = this.before - (this.skipped ? 1 : 0) - this.lines.dropped;
-    this.box.scrollTop = Math.max(0, line * LINE - this.box.clientHeight / 2);
+    this.box.scrollTop = Math.max(0, this.placeOf(line) * LINE - this.box.clientHeight / 2);
     this.draw();
   }
 
   draw() {
-    const all = this.lines.all, first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
+    const lines = this.lines.all, all = this.shown, first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
     this.space.style.height = `${all.length * LINE}px`;
     this.rows.style.transform = `translateY(${first * LINE}px)`;
-    const needle = this.find.value;
-    this.rows.replaceChildren(...all.slice(first, last).map((line, i) => this.row(line, this.lines.dropped + first + i + 1, needle)));
+    const needle = this.panel.needle;
+    this.rows.replaceChildren(...all.slice(first, last).map(i => this.row(lines[i], this.lines.dropped + i + 1, needle, this.told.level(i, lines[i]))));
     const cut = this.skipped || this.lines.dropped;
     this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : this.until !== null ? t("{n} lines around what was found", { n: num(all.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
   }
 
-  row(line, number, needle) {
+  row(line, number, needle, level) {
     const row = Object.assign(document.createElement("div"), { className: "row" });
-    if (/\b(error|traceback|exception|fatal)\b/i.test(line)) row.classList.add("e");
+    row.dataset.level = level;
     row.append(Object.assign(document.createElement("i"), { textContent: this.skipped ? "·" : number }));
     const text = row.appendChild(Object.assign(document.createElement("span"), { className: "l" }));
     for (const [piece, classes] of ansi(line.length > LONG ? line.slice(0, LONG) + " …" : line)) {
@@ -185,13 +224,7 @@ export class Log {
     return row;
   }
 
-  search(move = true) {
-    const needle = this.find.value.toLowerCase();
-    this.hits = needle ? this.lines.all.flatMap((line, i) => (line.toLowerCase().includes(needle) ? [i] : [])) : [];
-    this.at = -1;
-    if (move) { this.draw(); if (needle) this.next(1); }
-  }
-
+  /** Goes to the next line that was found, or the one before. */
   next(by) {
     if (!this.hits.length) return;
     this.at = (this.at + by + this.hits.length) % this.hits.length;

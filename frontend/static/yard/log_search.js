@@ -15,7 +15,6 @@ export class LogSearch {
     this.log = log;
     const part = name => log.root.querySelector(`[data-log-${name}]`);
     [this.panel, this.list, this.told, this.stop, this.on] = ["found", "found-list", "found-told", "found-stop", "found-on"].map(part);
-    part("everywhere").addEventListener("click", () => this.start());
     this.stop.addEventListener("click", () => this.close());
     this.on.addEventListener("click", () => this.go());
     log.pick.addEventListener("change", () => this.close());
@@ -27,8 +26,7 @@ export class LogSearch {
   }
 
   start() {
-    this.text = this.log.find.value;
-    if (!this.text) { this.log.find.focus(); return; }
+    this.text = this.log.panel.needle;
     this.list.replaceChildren();
     this.panel.hidden = false;
     this.offset = this.count = 0;

@@ -4,11 +4,16 @@
 /** A line that is longer is cut, also while it grows: a progress bar without an end takes no memory. */
 export const LONGEST = 32_768;
 
+const ESCAPES = /\x1b(?:\[([0-9;?]*)([A-Za-z])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])/g;
+
+/** A line without its escape sequences. */
+export const plain = line => (line.includes("\x1b") ? line.replace(ESCAPES, "") : line);
+
 /** Splits one line into [text, classes] pieces; other escape sequences vanish. */
 export function ansi(line, on = new Set()) {
   const pieces = [];
   let at = 0;
-  for (const found of line.matchAll(/\x1b(?:\[([0-9;?]*)([A-Za-z])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])/g)) {
+  for (const found of line.matchAll(ESCAPES)) {
     if (found.index > at) pieces.push([line.slice(at, found.index), [...on]]);
     at = found.index + found[0].length;
     if (found[2] !== "m") continue;

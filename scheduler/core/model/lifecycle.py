@@ -129,7 +129,7 @@ class IllegalTransition(ValueError):
     """Raised when an event cannot happen in a state."""
 
     def __init__(self, state: State, event: StageEvent) -> None:
-        super().__init__(_("a stage that is {state} cannot {event}").format(state=state, event=event))
+        super().__init__(_("the action {event} is not for a stage that is {state}").format(state=state, event=event))
         self.state, self.event = state, event
 
 
