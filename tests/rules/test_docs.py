@@ -89,8 +89,8 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 
 def outline(text: str) -> list[str]:
-    """Return what a page and its translation share, in order: levels of headings, code without its comments, and of
-    tables each row with the code in its first cell."""
+    """Return what a page and its translation share, in order: levels of headings, code without its comments, and each
+    row of tables with the code in its first cell, which a language may put in another order."""
     found: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:
@@ -104,7 +104,7 @@ def outline(text: str) -> list[str]:
         elif heading := re.match(r"#+ ", line):
             found.append(f"heading {len(heading[0]) - 1}")
         elif line.startswith("|"):
-            found.append(f"row {' '.join(re.findall(r'`[^`]+`', line.split(' | ')[0]))}".rstrip())
+            found.append(" ".join(["row", *sorted(re.findall(r"`[^`]+`", line.split(" | ")[0]))]))
     return found
 
 
