@@ -49,13 +49,15 @@ def links_within_the_site(app: Sphinx, name: str, text: list[str]) -> None:
 
 
 def language_of_the_page(app: Sphinx, name: str, template: str, context: dict[str, object], tree: object) -> None:
-    """Pages below zh/ are Chinese."""
+    """Pages below zh/ are Chinese; beside one the part of the table of contents that is Chinese, the last, is first."""
     if name.startswith("zh/"):
         context["language"] = "zh-Hans"
+        head, *parts, chinese = re.split(r'(?=<p class="caption")', str(context["furo_navigation_tree"]))
+        context["furo_navigation_tree"] = "".join([head, chinese, *parts])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", links_within_the_site)
-    app.connect("html-page-context", language_of_the_page)
+    app.connect("html-page-context", language_of_the_page, priority=900)  # after the theme has made that table
     return {"parallel_read_safe": True, "parallel_write_safe": True}

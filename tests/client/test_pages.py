@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
@@ -109,3 +110,28 @@ def test_the_licence_is_whole():
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the lines of the documentation that are commands of ``yard``, each with its page; the reference of the
+    command line has words beside its commands."""
+    found = []
+    for path in sorted(set(DOCS.rglob("*.md")) - {DOCS / "reference" / "cli.md"}):
+        blocks = re.findall(r"^```(?:bash|sh)?\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+        lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+        found += [(path.name, line.removeprefix("$ ")) for line in lines if re.match(r"(\$ )?yard [a-z-]+( |$)", line)]
+    return found
+
+
+def test_the_commands_of_the_documentation_can_be_understood(capsys):
+    faults = []
+    assert len(commands()) > 100
+    for page_, line in commands():
+        words = shlex.split(line, comments=True)
+        ends = [at for at, word in enumerate(words) if word in {"|", "&&", "||", "<", ">", "&", "--"}]
+        verb, *given = words[1 : min(ends, default=len(words))]
+        try:
+            parser_of(verb).parse_args(given)
+        except SystemExit:
+            faults.append(f"{page_}: {line}: {capsys.readouterr().err}")
+    assert not faults

@@ -19,6 +19,7 @@ generate = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(generate)
 
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CHINESE = [page for page in sorted((ROOT / "docs" / "zh").glob("*.md")) if page.name != "index.md"]
 
 
 @pytest.mark.parametrize("name", generate.PAGES)
@@ -85,3 +86,49 @@ def test_every_page_is_reached_from_the_index() -> None:
                 assert named, f"{page.name} names {entry}"
                 ahead += [each for each in named if each not in reached]
     assert sorted(str(page.relative_to(docs)) for page in set(docs.rglob("*.md")) - reached) == []
+
+
+def outline(text: str) -> list[str]:
+    """Return what a page and its translation share, in order: levels of headings, code without its comments, and each
+    row of tables with the code in its first cell, which a language may put in another order."""
+    found: list[str] = []
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            indent, block = len(line) - len(line.lstrip()), [line.strip()]
+            for inner in lines:
+                if inner.strip() == "```":
+                    break
+                block.append(re.sub(r"(^|\s+)#( .*|$)", "", inner[indent:]).rstrip())
+            found.append("\n".join(block))
+        elif heading := re.match(r"#+ ", line):
+            found.append(f"heading {len(heading[0]) - 1}")
+        elif line.startswith("|"):
+            found.append(" ".join(["row", *sorted(re.findall(r"`[^`]+`", line.split(" | ")[0]))]))
+    return found
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_lacks_no_heading_code_or_row_of_its_english_page(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"^\*本页译自英文页 \[[^\]]+\]\(([^)]+)\)", text, re.MULTILINE)
+    assert len(named) == 1, "it must say from which page it is made: *本页译自英文页 [NAME](PATH)。*"
+    assert outline(text) == outline((page.parent / named[0]).read_text())
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "same"),
+    [
+        ("# A\n\n## B\n", "# 甲\n\n## 乙\n", True),
+        ("# A\n\n## B\n", "# 甲\n", False),
+        ("# A\n\n## B\n", "# 甲\n\n### 乙\n", False),
+        ("```bash\nyard ps  # yours\n```\n", "```bash\nyard ps    # 您的\n```\n", True),
+        ("```bash\nyard ps  # yours\n```\n", "```bash\nyard ps -a  # 您的\n```\n", False),
+        ("```bash\nyard ps\n```\n", "", False),
+        ("| `a` | first |\n| `b` | second |\n", "| `a` | 第一 |\n| `b` | 第二 |\n", True),
+        ("| `a` | first |\n| `b` | second |\n", "| `a` | 第一 |\n", False),
+        ("| `a` | first |\n", "| `c` | 第一 |\n", False),
+    ],
+)
+def test_what_an_outline_tells(english: str, chinese: str, same: bool) -> None:
+    assert (outline(english) == outline(chinese)) is same
