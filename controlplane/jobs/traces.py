@@ -1,24 +1,24 @@
 """Traces of running stages: profiles that an agent takes with a tool for somebody who may act on the job.
 
-A trace is an order to the agent of its part while it is ASKED; the agent tells when it begins, and sends the file or why
-there is none. What is not answered in time, or whose part has ended, is FAILED by :func:`expire`.
+A trace is an order to the agent of its part while it is ASKED; the agent tells when it begins, and sends the file, or
+why there is none. What is not answered in time, or whose part has ended, is FAILED by :func:`expire`.
 """
 
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from django.core.files.base import File
 from django.core.files.storage import storages
 from django.db import transaction
-from django.db.models import ExpressionWrapper, F, Q, QuerySet, fields
+from django.db.models import ExpressionWrapper, F, QuerySet, fields
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from agents.protocol import MOST_TRACE_BYTES, Phase
+from agents.protocol import Phase
 from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
@@ -113,8 +113,7 @@ def _open(trace_id: uuid.UUID, node: Node) -> QuerySet[Trace]:
 
 def begin(trace_id: uuid.UUID, node: Node) -> bool:
     """Record that the agent of this node takes a trace; return False if it need not any more."""
-    begun = Trace.objects.filter(id=trace_id, part__node=node, state=Trace.State.ASKED)
-    return _moved(trace_id, begun.update(state=Trace.State.RUNNING, began_at=timezone.now()))
+    return _moved(trace_id, _open(trace_id, node).update(state=Trace.State.RUNNING, began_at=timezone.now()))
 
 
 def fail(trace_id: uuid.UUID, node: Node, why: Told) -> bool:
