@@ -49,10 +49,10 @@ _LONGEST_SAID: Final = 4_096
 _BATCH: Final = 1 << 20
 _encode = msgspec.json.Encoder().encode
 
-# Without --nonblocking the stage would stand still for each sample.
+# Without --nonblocking the stage would stand still for each sample, and without --idle a hang would not be seen.
 _PY_SPY: Final = """
 file=$(mktemp) || exit 1
-"$0" record --format speedscope --nonblocking --subprocesses --duration "$1" --pid "$2" --output "$file" >&2
+"$0" record --format speedscope --nonblocking --idle --subprocesses --duration "$1" --pid "$2" --output "$file" >&2
 code=$?
 test $code = 0 && cat "$file"
 rm -f "$file"
