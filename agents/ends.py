@@ -97,6 +97,7 @@ ENDS = {
     "NoPySpy": _("this node has no py-spy; an operator installs it beside the agent, or in its PATH"),
     "NoTool": _("the agent of this node does not know the tool {tool}; it may be of an older release"),
     "NoPySpyInImage": _("its image has no py-spy; install it there"),
+    "ToolForbidden": _("the user of the stage may not execute {program}"),
     "TraceRefused": _("{tool} could not profile it: {said}"),
     "TraceForbidden": _(
         "this node does not let py-spy read other processes of the same user; its operator allows that by"

@@ -149,7 +149,7 @@ class Traces:
             writer.close()
         if end.error:
             raise Refusal(end.error)
-        _check(order, part, said, end)
+        _check(order, part, said, end, argv[3])
         if not size:
             raise Refusal(clause("TraceEmpty", tool=order.tool))
         return size
@@ -216,7 +216,7 @@ async def _output(reader: asyncio.StreamReader, file: IO[bytes]) -> tuple[int, s
             return size, said.decode(errors="replace"), read_end(content)
 
 
-def _check(order: TraceOrder, part: StartedPart, said: str, end: SessionEnd) -> None:
+def _check(order: TraceOrder, part: StartedPart, said: str, end: SessionEnd, program: str) -> None:
     """Raise Refusal if the tool did not end well."""
     if end.code == 0:
         return
@@ -226,6 +226,8 @@ def _check(order: TraceOrder, part: StartedPart, said: str, end: SessionEnd) -> 
         raise Refusal(clause("TraceNoStep", waited_s=float(UNTAKEN_S)))
     if end.code == 127 and part.intent.executor == "container":
         raise Refusal(clause("NoPySpyInImage"))
+    if end.code == 126:
+        raise Refusal(clause("ToolForbidden", program=program))
     if order.tool == "py-spy" and "permission denied" in said.lower():
         raise Refusal(clause("TraceForbidden"))
     lines = [line.strip().removeprefix("Error: ") for line in said.splitlines() if line.strip()]

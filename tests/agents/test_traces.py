@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.link.traces import py_spy
 from agents.protocol import MOST_TRACE_BYTES, Phase, TraceNews
 from tests.agents.conftest import Hands
 from tests.agents.test_sessions import finish, running
@@ -38,7 +39,7 @@ def begin_python(hands: Hands, name: str, folder: Path, **spec: object) -> None:
     program = folder / "busy.py"
     program.write_text(BUSY)
     program.chmod(0o644)
-    shell = f'{sys.executable} {program} & echo "$!" > started; wait'
+    shell = f'/usr/bin/env python3 {program} & echo "$!" > started; wait'
     running(hands, name, "sh", "-c", shell, **spec)
     hands.yard.wait(lambda: (hands.state / "parts" / name / "work" / "started").exists())
 
@@ -65,10 +66,16 @@ def test_py_spy_tells_what_the_programs_of_a_part_do(shared: Hands, part: Names,
 @as_root
 def test_it_runs_as_the_user_of_the_part(root_agent: Hands, part: Names, open_path: Path) -> None:
     name = part()
+    root_agent.end()
+    open_path.joinpath("py-spy").symlink_to(shutil.copy(py_spy(), open_path / "copied"))
+    root_agent.environment["PATH"] = f"{open_path}:/usr/bin:/bin"
+    root_agent.start()
     begin_python(root_agent, name, open_path)
     asked = root_agent.yard.trace(root_agent.name, name, "py-spy", 1)
     assert asked.content, asked.news
     assert "dig" in functions(asked.content)
+    open_path.joinpath("copied").chmod(0o700)
+    assert of(root_agent.yard.trace(root_agent.name, name, "py-spy", 1).news[-1]) == "ToolForbidden"
     finish(root_agent, name)
 
 
