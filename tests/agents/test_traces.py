@@ -15,6 +15,7 @@ from agents.link.traces import py_spy
 from agents.protocol import MOST_TRACE_BYTES, Phase, TraceNews
 from tests.agents.conftest import Hands
 from tests.agents.test_sessions import finish, running
+from tests.client.test_runtime import TORCH
 
 Names = Callable[[], str]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its user")
@@ -149,3 +150,30 @@ def test_a_node_without_py_spy_says_so(hands: Hands, part: Names, tmp_path: Path
     running(hands, name)
     assert of(hands.yard.trace(hands.name, name, "py-spy", 1).news[-1]) == "NoPySpy"
     finish(hands, name)
+
+
+LOOP = """
+import sys, time
+sys.path.insert(0, ".")
+import torch
+from switchyard import runtime
+step = 0
+while True:
+    step += 1
+    runtime.report(step=step)
+    time.sleep(0.05)
+"""
+
+
+def test_torch_is_asked_through_the_runtime_of_a_loop(shared: Hands, part: Names, tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "profiler.py").write_text(TORCH)
+    (tmp_path / "loop.py").write_text(LOOP)
+    name = part()
+    running(shared, name, sys.executable, str(tmp_path / "loop.py"))
+    asked = shared.yard.trace(shared.name, name, "torch", 1)
+    assert json.loads(asked.content)["traceEvents"], asked.news
+    assert list((shared.state / "parts" / name / "tmp").iterdir()) == []
+    finish(shared, name)
