@@ -68,6 +68,7 @@ def ask(job: Job, user: User, tool: str, seconds: int, *, stage: str = "", rank:
         note = service.Note(locked, "trace", told(*asked), actor, run.name, part.attempt.number, params)
         service.settle([locked], [note], at)
         audit.record("job.trace", ("job", locked.number, f"#{locked.number}"), after=params, reason=reason)
+        transaction.on_commit(lambda: changes.announce(f"job:{locked.number}"))
     return trace
 
 

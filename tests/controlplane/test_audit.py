@@ -57,7 +57,7 @@ def last() -> AuditEntry:
 def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], tuple[Deed, str]]:
     """A request to each route that changes something, and the action that the log has of it; in this order."""
     agent = town.machine()
-    town.running(agent)
+    town.running(agent, profiling={"allow": ["py-spy"]})
     attempt = Attempt.objects.get()
     staff, owner = town.staff, town.owner
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -25,6 +26,7 @@ from controlplane.jobs.models import Job, Part, Trace
 from controlplane.retention.kinds import NAMED
 from tests.controlplane.people import Town
 from tests.controlplane.test_api_jobs import problem
+from tests.controlplane.test_pages import browser, text
 from tests.record.yard import Agent, stage
 
 ALLOWED = {"profiling": {"allow": ["py-spy"]}}
@@ -96,6 +98,7 @@ def test_a_trace_is_asked_for_taken_and_downloaded(scene: Scene) -> None:
     assert scene.town.viewer.read(scene.path)["results"] == [found]
     answer: Any = scene.town.viewer.get(f"{scene.path}/{asked['id']}/content")
     assert b"".join(answer.streaming_content) == PROFILE
+    answer.close()
     assert answer["Content-Disposition"] == f'attachment; filename="{scene.job.number}-main-1-0.speedscope.json"'
     assert (answer["X-Content-Type-Options"], answer["Content-Type"]) == ("nosniff", "application/octet-stream")
     # It is sent once.
@@ -121,7 +124,9 @@ def test_only_who_may_act_on_the_job_asks_and_only_members_see(scene: Scene) -> 
     assert scene.town.lead.post(scene.path).status_code == 202
     for address in (scene.path, f"{scene.path}/{trace}", f"{scene.path}/{trace}/content"):
         problem(scene.town.stranger.get(address), 404, "not_found")
-        assert scene.town.mate.get(address).status_code == 200
+        answer = scene.town.mate.get(address)
+        assert answer.status_code == 200
+        answer.close()
     problem(scene.town.stranger.post(scene.path), 404, "not_found")
     other = scene.town.job()
     problem(scene.town.owner.get(f"/jobs/{other.number}/traces/{trace}"), 404, "not_found")
@@ -216,3 +221,26 @@ def test_the_newest_are_kept_and_retention_takes_the_rest_with_their_files(
         NAMED["traces"].remove([row.pk for row in rows])
     assert not any(storages["traces"].exists(place[trace]) for trace in made)
     assert [each["id"] for each in scene.town.owner.read(scene.path)["results"]] == [last]
+
+
+def test_the_page_of_a_job_has_a_form_and_past_profiles(scene: Scene) -> None:
+    at, owner = f"/jobs/{scene.job.number}/profile", browser(scene.town.owner)
+    assert f'action="/jobs/{scene.job.number}/trace"' in text(owner, at)
+    form = {"stage": "main", "tool": "py-spy", "rank": "0", "seconds": "5"}
+    assert owner.post(f"/jobs/{scene.job.number}/trace", form)["Location"] == at
+    trace = Trace.objects.get()
+    assert (trace.seconds, trace.asked_by.get_username()) == (5, "owner")
+    again = owner.post(f"/jobs/{scene.job.number}/trace", form)
+    assert again.status_code == 409
+    assert "wait until it is done" in again.content.decode()
+    assert owner.post(f"/jobs/{scene.job.number}/trace", {**form, "seconds": "999"}).status_code == 400
+    scene.news(str(trace.id), "FAILED", clause("TraceRefused", tool="py-spy", said="<b>no</b>"))
+    assert "could not profile it: &lt;b&gt;no&lt;/b&gt;" in text(owner, at)
+    ready = scene.ready()
+    viewer = browser(scene.town.viewer)
+    assert f'href="/api/v1/jobs/{scene.job.number}/traces/{ready}/content"' in text(viewer, at)
+    assert "/trace" not in re.findall('action="([^"]*)"', text(viewer, at))
+    assert viewer.post(f"/jobs/{scene.job.number}/trace", form).status_code == 403
+    assert browser(scene.town.stranger).post(f"/jobs/{scene.job.number}/trace", form).status_code == 404
+    other = scene.town.running(scene.town.machine("n2"))
+    assert "profiling: {allow: [py-spy, torch]}" in text(owner, f"/jobs/{other.number}/profile")
