@@ -488,7 +488,7 @@ def _attend_trace() -> None:
             _trace = _TorchTrace(path, seconds)
         except FileNotFoundError:
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # Whatever torch raises, the stage goes on.
             _trace = None
             with contextlib.suppress(OSError):

@@ -29,8 +29,8 @@ OPEN = {"version", "openapi.yaml", "docs", "schemas/job.json"}
 READS = [
     "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
     "jobs/{number}/counterfactuals",
-    "jobs/{number}/attempts",
-    "jobs/{number}/traces", "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
+    "jobs/{number}/attempts", "jobs/{number}/traces",
+    "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "jobs/{number}/receipt", "jobs/{number}/failures", "jobs/{number}/waits",
     "jobs/{number}/pace", "usage", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "devices/GPU-n1-0/metrics",
