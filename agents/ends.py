@@ -93,6 +93,26 @@ ENDS = {
     "ListensNowhere": _("the stage does not listen on port {port} of its node, nor on any other"),
     "PortSilent": _("port {port} of the stage took no connection: {error}"),
     "NotEnteredMany": _("{most} sessions are open on this node; it opens no more"),
+    # Nobody could profile it.
+    "NotTracedMany": _("{most} traces are being taken on this node; it takes no more"),
+    "NoPySpy": _("this node has no py-spy; an operator installs it beside the agent, or in its PATH"),
+    "NoTool": _("the agent of this node does not know the tool {tool}; it may be of an older release"),
+    "NoPySpyInImage": _("its image has no py-spy; install it there"),
+    "ToolForbidden": _("the user of the stage may not execute {program}"),
+    "TraceRefused": _("{tool} could not profile it: {said}"),
+    "TraceForbidden": _(
+        "this node does not let py-spy read other processes of the same user; its operator allows that by"
+        " kernel.yama.ptrace_scope=0, or for containers by the capability SYS_PTRACE"
+    ),
+    "TraceNoStep": _(
+        "the stage took up no request within {waited_s}; torch needs a loop that calls switchyard.runtime.report()"
+    ),
+    "TraceNoRuntime": _("it was started by an agent that could not profile with torch yet"),
+    "TraceNotSent": _("it could not be sent to the control plane: {error}"),
+    "TraceTooLarge": _("the trace is larger than {most_bytes}; ask for fewer seconds"),
+    "TraceEmpty": _("{tool} wrote no trace"),
+    "TraceCut": _("its process ended before the trace was complete"),
+    "TraceTookLong": _("{tool} did not end within {most_s}"),
     # Nor could its container.
     "NoContainerEngine": _("this node runs no containers: {error}"),
     "ImageUnnamed": _('"{image}" names no container image; write it as registry.local/pytorch:2.9'),

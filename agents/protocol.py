@@ -611,6 +611,31 @@ class SessionOrder(msgspec.Struct, frozen=True):
     part: Name
 
 
+class TraceOrder(msgspec.Struct, frozen=True):
+    """A request for a profile of what a part does, for so many seconds, which the agent sends to :data:`TRACE_PATH`.
+
+    It is repeated until the agent has answered with :class:`TraceNews`.
+    """
+
+    id: Annotated[str, Meta(max_length=64, pattern=r"\A[0-9A-Za-z-]+\Z")]
+    part: Name
+    epoch: Count
+    tool: Name
+    seconds: Annotated[int, Meta(ge=1, le=120)]
+
+
+class TraceNews(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That a trace is being taken, or why there is none: a sentence, and the same in clauses of :data:`ENDS`."""
+
+    state: Literal["RUNNING", "FAILED"]
+    detail: Text = ""
+    said: Said = msgspec.field(default_factory=list)
+
+
+# The largest file of a trace.
+MOST_TRACE_BYTES: Final = 64 << 20
+
+
 class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first message to the agent on a session's own socket: the command, empty for :data:`SHELL`.
 
@@ -675,7 +700,8 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     are sentences about refused fields of the report, for the agent's log. ``answers_seq`` is the report that this
     answers, 0 for none; only an answer renews leases. It is None from an old server, whose every message does.
     ``credential`` is a new secret of the node, which replaces the present one once it is used. ``sessions`` are to be
-    opened now: each is in one message only, and a caller that waits for a lost one asks again.
+    opened now: each is in one message only, and a caller that waits for a lost one asks again. ``traces`` are to be
+    taken now.
     """
 
     generation: int
@@ -694,6 +720,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: list[str] = msgspec.field(default_factory=list)
     credential: str = ""
     sessions: list[SessionOrder] = msgspec.field(default_factory=list)
+    traces: list[TraceOrder] = msgspec.field(default_factory=list)
     aside: list[AsideOrder] = msgspec.field(default_factory=list)
 
 
@@ -846,3 +873,5 @@ TELEMETRY_PATH: Final = "/agent/v1/telemetry"
 SOURCES_PATH: Final = "/agent/v1/sources"
 BUNDLE_PATH: Final = "/agent/v1/bundles/{sha256}"
 SESSION_PATH: Final = "/agent/v1/sessions/{session}"
+TRACE_PATH: Final = "/agent/v1/traces/{trace}"
+TRACE_FILE_PATH: Final = "/agent/v1/traces/{trace}/content"

@@ -95,6 +95,7 @@ def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
             "default": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "files"}},
             "bundles": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder}},
             "simulations": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "simulations"}},
+            "traces": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "traces"}},
             "archive": {
                 "BACKEND": "controlplane.storage.DurableFiles",
                 "OPTIONS": {"location": logs / "archive", "allow_overwrite": True},
@@ -134,7 +135,8 @@ def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
         location = f"{prefix}/{name}" if prefix else name
         return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**objects_usual, "location": location}}
 
-    return {"default": objects("files")} | {name: objects(name) for name in ("bundles", "simulations", "archive")}
+    names = ("bundles", "simulations", "traces", "archive")
+    return {"default": objects("files")} | {name: objects(name) for name in names}
 
 
 SECRET_KEY = _secret_key()
@@ -431,7 +433,7 @@ RETENTION_DAYS = _days(
     "YARD_RETENTION_DAYS",
     {
         "logs": 90, "events": 400, "jobs": 730, "decisions": 30, "bundles": 30, "simulations": 90, "idempotency": 1,
-        "samples": 7, "audit": 730, "removals": 730,
+        "samples": 7, "audit": 730, "removals": 730, "traces": 90,
     },
 )  # fmt: skip
 RETENTION_LEAST_DAYS = _days("YARD_RETENTION_LEAST_DAYS", {"logs": 1, "events": 1, "jobs": 31, "audit": 180})

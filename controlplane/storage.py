@@ -1,8 +1,8 @@
 """Files and objects in Django's storages; rows only refer to them.
 
-The storages are ``bundles``, ``simulations``, and ``archive``, the logs of ended parts. Bytes are written before a row
-refers to them, and removed after it. Growing logs are appended to, which object stores cannot do, so they are files
-(:mod:`controlplane.jobs.logs`).
+The storages are ``bundles``, ``simulations``, ``traces``, and ``archive``, the logs of ended parts. Bytes are written
+before a row refers to them, and removed after it. Growing logs are appended to, which object stores cannot do, so they
+are files (:mod:`controlplane.jobs.logs`).
 """
 
 from __future__ import annotations

@@ -2317,6 +2317,32 @@ class TopologyPage(TypedDict):
     previous: str | None
 
 
+class Trace(TypedDict):
+    """A profile of what a stage did on one node, that of rank, for some seconds."""
+
+    id: str
+    stage: str
+    attempt: int
+    rank: int
+    node: str
+    tool: str
+    seconds: int
+    state: str
+    detail: str
+    detail_said: list[Clause]
+    size_bytes: int
+    asked_by: str
+    asked_at: str
+    began_at: str | None
+    ended_at: str | None
+
+
+class TraceList(TypedDict):
+    """The traces of a job, newest first."""
+
+    results: list[Trace]
+
+
 class TriedDelivery(TypedDict):
     """How telling one event went."""
 

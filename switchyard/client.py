@@ -43,6 +43,7 @@ BATCH = 500
 """How many jobs travel in one call of ``submit_many``."""
 
 LONGEST_POLL_S = 2.0
+TRACE_POLL_S = 1.0
 MOST_DEAF = 3
 """So many streams in a row without a word, as behind a proxy that keeps them back, are followed by asking."""
 
@@ -576,6 +577,31 @@ class Jobs:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
         return self._wire.post(self._path(job) + "/signal", body)
+
+    def trace(
+        self, job: Ref, *, tool: str = "py-spy", seconds: int = 10, stage: str = "", rank: int = 0, reason: str = ""
+    ) -> answers.Trace:
+        """Ask for a profile of what a running stage does, with a tool that its job file allows: ``py-spy`` or
+        ``torch``. Returns at once; see :meth:`wait_for_trace`. Without ``stage`` the only one that runs is meant."""
+        body = {"tool": tool, "seconds": seconds, "stage": stage, "rank": rank, "reason": reason}
+        return self._wire.post(self._path(job) + "/traces", body)
+
+    def traces(self, job: Ref) -> Rows[answers.Trace]:
+        """Return its profiles, newest first."""
+        return self._wire.get(self._path(job) + "/traces")["results"]
+
+    def wait_for_trace(self, job: Ref, trace: str) -> answers.Trace:
+        """Wait until the profile with this id is READY, or FAILED with a ``detail``; the control plane bounds that."""
+        while True:
+            found: answers.Trace = self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
+            if found["state"] not in ("ASKED", "RUNNING"):
+                return found
+            time.sleep(TRACE_POLL_S)
+
+    def trace_content(self, job: Ref, trace: str) -> bytes:
+        """Return the file of a READY profile, at most 64 MiB: of py-spy for speedscope, of torch a Chrome trace,
+        compressed by gzip."""
+        return self._wire.call("GET", self._path(job) + f"/traces/{quote(trace, safe='')}/content").content
 
     def change(self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = "") -> JobRecord:
         """Apply a merge patch of its job file, such as ``{"priority": "high"}`` or

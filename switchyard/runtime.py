@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -70,6 +71,9 @@ REPORT_EVERY_S = 0.5
 
 LONGEST_TEXT = 200
 
+MOST_TRACED_STEPS = 100
+"""A trace ends after so many reports, or after the seconds that were asked for, because one of every step is large."""
+
 _lock = threading.RLock()
 _warned: set[str] = set()
 _told: dict[str, Any] = {}
@@ -80,6 +84,8 @@ _phase = ("", False)
 _signalled = False
 _saved_at = time.monotonic()
 _saved_for_stop = False
+_looked_for_trace_at = -math.inf
+_trace: _TorchTrace | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- device and paths
@@ -232,6 +238,7 @@ def report(*, step: int | None = None, total: int | None = None, **values: objec
         last = step is not None and step == _told.get("total")
         if last or time.monotonic() - _sent_at >= REPORT_EVERY_S:
             _send_report()
+    _attend_trace()
 
 
 def phase(name: str, critical: bool = False) -> _Phase:
@@ -430,6 +437,62 @@ def _send_report() -> None:
         _append({"report": {**_told, "values_at": earlier} if earlier else _told})
         _unsent = False
         _sent_at = time.monotonic()
+
+
+class _TorchTrace:
+    """A profile of this process by ``torch.profiler``, which somebody asked for; see :func:`_attend_trace`."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path = path
+        self.thread = threading.get_ident()
+        self.ends_at = time.monotonic() + seconds
+        self.left = MOST_TRACED_STEPS
+        # Nothing is imported for it that the stage has not: a stage without torch has nothing to profile by it.
+        self.profiler = importlib.import_module("torch.profiler").profile()
+        self.profiler.start()
+
+    def step(self) -> bool:
+        """Count a step; return True once the trace is written."""
+        self.left -= 1
+        if self.left > 0 and time.monotonic() < self.ends_at:
+            self.profiler.step()
+            return False
+        self.profiler.stop()
+        draft = f"{self.path}.draft.json.gz"
+        self.profiler.export_chrome_trace(draft)
+        os.rename(draft, f"{self.path}.json.gz")
+        return True
+
+
+def _attend_trace() -> None:
+    """Go on with a trace, or begin the one that the file ``YARD_TRACE_FILE`` asks for, which has its seconds.
+
+    One process takes the request, by renaming it, and leaves ``.json.gz``, or a sentence in ``.why``, beside it.
+    """
+    global _trace, _looked_for_trace_at
+    path, now = os.environ.get("YARD_TRACE_FILE"), time.monotonic()
+    if not path or (_trace is None and now - _looked_for_trace_at < REPORT_EVERY_S):
+        return
+    with _lock:
+        _looked_for_trace_at = now
+        try:
+            if _trace is not None:
+                if _trace.thread == threading.get_ident() and _trace.step():
+                    _trace = None
+                return
+            os.rename(path, f"{path}.taken")
+            with open(f"{path}.taken", encoding="utf-8") as stream:
+                seconds = float(stream.read(20))
+            if "torch" not in sys.modules:
+                raise RuntimeError("the process that reports its progress has not imported torch")
+            _trace = _TorchTrace(path, seconds)
+        except FileNotFoundError:
+            return
+        except Exception as error:  # noqa: BLE001
+            # Whatever torch raises, the stage goes on.
+            _trace = None
+            with contextlib.suppress(OSError):
+                _replace(f"{path}.why", str(error)[:LONGEST_TEXT])
 
 
 def _append(line: dict[str, Any]) -> None:

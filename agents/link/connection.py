@@ -16,6 +16,7 @@ from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.link.sessions import Sessions
+from agents.link.traces import Traces
 from agents.patience import within
 from agents.protocol import (
     CLOSE_PROTOCOL,
@@ -77,6 +78,7 @@ class ServerConnection:
         self.lease = lease
         self.credentials = credentials
         self.sessions = Sessions(node, server)
+        self.traces = Traces(node, server, self.sessions)
         self.seq = 0
         self._is_told = False
         self._full = True
@@ -226,6 +228,7 @@ class ServerConnection:
                 self.inventory_changed()
             self.node.apply(self._leased(desired))
             self.sessions.begin(desired.sessions)
+            self.traces.begin(desired.traces)
             if desired.credential and await self._take_credential(desired.credential):
                 return
 

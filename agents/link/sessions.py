@@ -62,7 +62,7 @@ _PEER: Final = struct.Struct("3i")
 _encode = msgspec.json.Encoder().encode
 _asked = BoundedDecoder[OpenSession](OpenSession).read
 _word = BoundedDecoder[SessionWord](SessionWord).read
-_end = BoundedDecoder[SessionEnd](SessionEnd).read
+read_end = BoundedDecoder[SessionEnd](SessionEnd).read
 
 
 class Sessions:
@@ -131,14 +131,23 @@ class Sessions:
         if asked.port:
             return await forward(line, asked, self.node.executor.reach(part.intent).family)
         try:
-            order = self.node.executor.guest(part.intent, name, asked)
-            async with self._door:
-                link = await self._let_in(part.intent, name)
+            link, order = await self.enter(part.intent, name, asked)
         except Unlaunchable as error:
             return SessionEnd(cut="refused", error=str(error))
+        return await _pass_on(line, link, order)
+
+    async def enter(self, intent: Intent, name: str, asked: OpenSession) -> tuple[socket.socket, bytes]:
+        """Start a session of this name in a part; return the socket to it, and the order that it waits for.
+
+        Raises Unlaunchable.
+        """
+        try:
+            order = self.node.executor.guest(intent, name, asked)
+            async with self._door:
+                link = await self._let_in(intent, name)
         except OSError as error:
-            return SessionEnd(cut="refused", error=say([clause("HostFull", error=error.strerror or str(error))]))
-        return await _pass_on(line, link, msgspec.json.encode(order))
+            raise Unlaunchable(clause("HostFull", error=error.strerror or str(error))) from error
+        return link, msgspec.json.encode(order)
 
     async def _let_in(self, intent: Intent, name: str) -> socket.socket:
         """Let the shim of a part start a session; return the socket to it. Raises Unlaunchable, OSError."""
@@ -182,7 +191,7 @@ async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) ->
     up: asyncio.Task[SessionEnd] | None = None
     down: asyncio.Task[None] | None = None
     try:
-        writer.write(_framed(guest.ORDER, order))
+        writer.write(framed(guest.ORDER, order))
         up = asyncio.create_task(_up(reader, line, window))
         down = asyncio.create_task(_down(line, writer, window))
         done, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
@@ -203,20 +212,17 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: Sess
     """Pass the command's output on to the control plane."""
     while True:
         try:
-            kind, length = guest.HEAD.unpack(await reader.readexactly(guest.HEAD.size))
-            if length > guest.MOST_BYTES:
-                raise Broken(f"a message of {length} bytes")
-            content = await reader.readexactly(length)
+            kind, content = await heard(reader)
         except (asyncio.IncompleteReadError, ConnectionError):
             # The part was ended, and the session with it.
             return SessionEnd(cut="part")
         if kind in (guest.STDOUT, guest.STDERR):
-            await window.take(length)
+            await window.take(len(content))
             await line.send(bytes((kind,)) + content)
         elif kind == guest.TAKEN:
             await line.send(_encode(SessionWord(taken=digits(content) or 0)), text=True)
         elif kind == guest.END:
-            end = _end(content)
+            end = read_end(content)
             return msgspec.structs.replace(end, cut="refused") if end.error else end
 
 
@@ -227,16 +233,26 @@ async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: Se
         if isinstance(message, bytes):
             if not message or message[0] != guest.STDIN or len(message) > PIECE_BYTES + 1:
                 raise Broken("a message that is no input")
-            writer.write(_framed(guest.STDIN, message[1:]))
+            writer.write(framed(guest.STDIN, message[1:]))
         else:
             word = _word(message)
             window.give(word.taken)
             if word.signal or (word.rows and word.columns):
                 told = {"rows": word.rows, "columns": word.columns, "signal": word.signal}
-                writer.write(_framed(guest.WORD, _encode(told)))
+                writer.write(framed(guest.WORD, _encode(told)))
         if writer.transport.get_write_buffer_size() > MOST_UNTAKEN_BYTES:
             raise Broken("more input than was allowed")
 
 
-def _framed(kind: int, content: bytes) -> bytes:
+async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Return the next message of a session's process. Raises Broken, and IncompleteReadError or ConnectionError once
+    it is gone."""
+    kind, length = guest.HEAD.unpack(await reader.readexactly(guest.HEAD.size))
+    if length > guest.MOST_BYTES:
+        raise Broken(f"a message of {length} bytes")
+    return kind, await reader.readexactly(length)
+
+
+def framed(kind: int, content: bytes) -> bytes:
+    """Return a message to a session's process."""
     return guest.HEAD.pack(kind, len(content)) + content

@@ -45,6 +45,11 @@ class PartPaths:
         return self.folder / "report.jsonl"
 
     @property
+    def trace(self) -> Path:
+        """Return where a request for a trace lies; its user writes it, and what comes of it beside it."""
+        return self.scratch / ".trace"
+
+    @property
     def notice(self) -> Path:
         return self.folder / "stop-notice.json"
 
@@ -97,6 +102,7 @@ def environment(
             "YARD_GRACE_S": f"{spec.grace_s:g}",
             "YARD_STOP_FILE": str(places.notice),
             "YARD_REPORT_FILE": str(places.reports),
+            "YARD_TRACE_FILE": str(places.trace),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "MASTER_ADDR": spec.master_addr,
             "MASTER_PORT": str(spec.master_port),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ from controlplane.api.serializers import (
 )
 from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
-from controlplane.jobs import change, service, signals
+from controlplane.jobs import change, profiling, service, signals, traces
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
@@ -56,6 +57,7 @@ from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
+from controlplane.queries import traces as traced
 from controlplane.queries import values as reported
 from controlplane.queries.refusals import Unanswerable
 
@@ -107,6 +109,16 @@ class SignalSentSerializer(serializers.Serializer):
     number = serializers.IntegerField()
     signal = serializers.CharField()
     processes = serializers.IntegerField()
+
+
+class TraceAskSerializer(StrictSerializer):
+    """What to profile: the rank of the node within the stage, with which tool, and for how many seconds."""
+
+    tool = serializers.ChoiceField(profiling.TOOLS, default=profiling.TOOLS[0])
+    seconds = serializers.IntegerField(default=10, min_value=1, max_value=traces.LONGEST_S)
+    stage = serializers.CharField(default="", allow_blank=True, max_length=63)
+    rank = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1)
+    reason = serializers.CharField(default="", allow_blank=True, max_length=LONGEST_REASON)
 
 
 class EventQuerySerializer(PageSerializer):
@@ -313,6 +325,46 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         actor = self.user.get_username()
         count = signals.send(job, asked["signal"], actor, asked["reason"].strip(), stage=asked["stage"])
         return Response({"number": job.number, "signal": asked["signal"], "processes": count})
+
+    @extend_schema(
+        operation_id="jobs_traces",
+        responses=traced.TraceList,
+    )
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def traces(self, request: Request, name: str) -> Response:
+        """The profiles that were taken of its running stages, newest first; the newest 20 are kept."""
+        return Response(traced.of_job(self.get_object()))
+
+    @extend_schema(
+        operation_id="jobs_trace",
+        request=TraceAskSerializer,
+        responses={202: traced.Trace, 409: Problem},
+        examples=[OpenApiExample("Ten seconds", {"tool": "py-spy", "seconds": 10}, request_only=True)],
+    )
+    @traces.mapping.post
+    def trace(self, request: Request, name: str) -> Response:
+        """Asks for a profile of what a running stage does, on one of its nodes, with a tool that its job file allows.
+        The answer has the address at which to watch it."""
+        job, asked = self._mine(), self.body(TraceAskSerializer)
+        wanted = {"stage": asked["stage"], "rank": asked["rank"], "reason": asked["reason"].strip()}
+        made = traces.ask(job, self.user, asked["tool"], asked["seconds"], **wanted)
+        location = f"/api/v1/jobs/{job.number}/traces/{made.id}"
+        return Response(traced.shown(made), status=202, headers={"Location": location})
+
+    @extend_schema(operation_id="jobs_trace_retrieve", responses=traced.Trace)
+    @action(detail=True, url_path="traces/<uuid:trace>", filterset_class=None, pagination_class=None)
+    def one_trace(self, request: Request, name: str, trace: uuid.UUID) -> Response:
+        """How far one profile of a running stage is."""
+        return Response(traced.shown(traced.found(self.get_object(), trace)))
+
+    @extend_schema(
+        operation_id="jobs_trace_content",
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, 409: Problem},
+    )
+    @action(detail=True, url_path="traces/<uuid:trace>/content", filterset_class=None, pagination_class=None)
+    def trace_content(self, request: Request, name: str, trace: uuid.UUID) -> HttpResponseBase:
+        """The file of a profile: of py-spy for speedscope, of torch a Chrome trace, compressed by gzip."""
+        return traced.content(self.get_object(), trace)
 
     @extend_schema(
         operation_id="jobs_bulk",
@@ -527,6 +579,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
 _MAY_NOT = {
     "partial_update": gettext_noop("only {user}, a lead of project {project} or staff may change this job"),
+    "trace": gettext_noop("only {user}, a lead of project {project} or staff may profile this job"),
     "signal": gettext_noop("only {user}, a lead of project {project} or staff may send this job a signal"),
     "requeue": gettext_noop("only {user}, a lead of project {project} or staff may queue this job again"),
     "cancel": gettext_noop("only {user}, a lead of project {project} or staff may cancel this job"),

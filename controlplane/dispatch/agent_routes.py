@@ -4,6 +4,7 @@ from typing import Any
 
 from django.urls import path
 
+from agents.protocol import MOST_TRACE_BYTES
 from controlplane.body_limit import USUAL, Route
 from controlplane.dispatch.agent_socket import AgentLink
 from controlplane.dispatch.exec_sessions import AgentSession
@@ -26,5 +27,7 @@ def sender(scope: dict[str, Any]) -> str:
 AGENT_BODIES = [
     Route("/agent/v1/logs", BATCH_LIMIT, sender),
     Route("/agent/v1/telemetry", BATCH_LIMIT, sender),
+    # A little more than the view accepts: its refusal is more specific.
+    Route("/agent/v1/traces/", MOST_TRACE_BYTES + USUAL, sender),
     Route("/agent/", USUAL, sender),
 ]

@@ -25,6 +25,7 @@ from agents.protocol import (
     Setup,
     Share,
     Timers,
+    TraceOrder,
     Wanted,
 )
 from controlplane.fleet import quarantine
@@ -63,6 +64,8 @@ SELECT n.generation, n.conditions->'aside',
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why,
        coalesce(a.stop_grace_s, (s.request->>'grace_s')::float8), p.spec_rev, p.share,
        p.signal, p.signal_rev,
+       (SELECT json_build_object('id', t.id, 'part', p.id, 'epoch', p.epoch, 'tool', t.tool, 'seconds', t.seconds)
+        FROM jobs_trace t WHERE t.part_id = p.id AND t.state = 'ASKED'),
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
            'project_id', r.id, 'number', r.number,
@@ -105,11 +108,11 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
         cursor.execute(_PARTS, {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S})
-        rows = [(*row[:-1], parsed(row[-1])) for row in cursor.fetchall()]
+        rows = [(*row[:-2], parsed(row[-2]), parsed(row[-1])) for row in cursor.fetchall()]
     soon = set(rows[0][2] or [])
     readers = {uuid.UUID(told["stage_id"]) for *_, told in rows if told is not None and "inputs" in told["request"]}
     reads = inputs.resolved(soon | readers)
-    wanted = [_wanted(row[4:], reads) for row in rows if row[4] is not None]
+    wanted = [_wanted((*row[4:-2], row[-1]), reads) for row in rows if row[4] is not None]
     return Desired(
         generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],
@@ -117,6 +120,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
         cluster=settings.CLUSTER_NAME,
         lineage=lineage(),
         answers_seq=answers_seq,
+        traces=[TraceOrder(**row[-2]) for row in rows if row[-2] is not None],
         aside=quarantine.orders(parsed(rows[0][1]) or []),
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,

@@ -43,24 +43,29 @@ ANOTHER = "another process of this node's agent speaks for it; nothing of this w
 View = Callable[..., HttpResponseBase]
 
 
-def _refuse(status: int, detail: str) -> JsonResponse:
+def refuse(status: int, detail: str) -> JsonResponse:
+    """Return a refusal that an agent reads."""
     return JsonResponse({"status": status, "detail": detail}, status=status, content_type="application/problem+json")
 
 
-def by_node(view: View) -> View:
-    """Decorate ``view(request, node, ...)`` to require a node's credential. It reads no cookie, hence no CSRF."""
+def by_node(most: int) -> Callable[[View], View]:
+    """Decorate ``view(request, node, ...)`` to require a node's credential, and a body of at most so many bytes. It
+    reads no cookie, hence no CSRF."""
 
-    @csrf_exempt
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        node = fleet.authenticate(request.headers.get("Authorization", ""))
-        if node is None:
-            return _refuse(401, "this node credential is unknown or revoked; let the agent join again")
-        if int(request.headers.get("Content-Length") or 0) > BATCH_LIMIT:
-            return _refuse(413, f"a batch may have {BATCH_LIMIT} bytes at most")
-        return view(request, node, *args, **kwargs)
+    def decorate(view: View) -> View:
+        @csrf_exempt
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            node = fleet.authenticate(request.headers.get("Authorization", ""))
+            if node is None:
+                return refuse(401, "this node credential is unknown or revoked; let the agent join again")
+            if int(request.headers.get("Content-Length") or 0) > most:
+                return refuse(413, f"this may have {most} bytes at most")
+            return view(request, node, *args, **kwargs)
 
-    return guarded
+        return guarded
+
+    return decorate
 
 
 @csrf_exempt
@@ -71,9 +76,9 @@ def enrol(request: HttpRequest) -> HttpResponse:
         asked = msgspec.json.decode(request.body[:10_000], type=Enrol)
         node, credential = fleet.enrol(asked.token, asked.name)
     except UNREADABLE as error:
-        return _refuse(400, f"this is no request to join: {error}")
+        return refuse(400, f"this is no request to join: {error}")
     except fleet.NodeRefused as refusal:
-        return _refuse(403, str(refusal))
+        return refuse(403, str(refusal))
     body = msgspec.json.encode(Enrolled(node=str(node.id), name=node.name, credential=credential))
     return HttpResponse(body, content_type="application/json")
 
@@ -83,25 +88,25 @@ def _is_of_another(node: Node, incarnation: str) -> bool:
     return bool(incarnation and node.incarnation) and incarnation != node.incarnation
 
 
-@by_node
+@by_node(BATCH_LIMIT)
 @require_POST
 def logs(request: HttpRequest, node: Node) -> HttpResponse:
     """Append bytes to log streams. A chunk is stored only if it continues what is committed."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=LogBatch)
     except UNREADABLE as error:
-        return _refuse(400, f"this is no batch of logs: {error}")
+        return refuse(400, f"this is no batch of logs: {error}")
     if _is_of_another(node, batch.incarnation):
-        return _refuse(409, ANOTHER)
+        return refuse(409, ANOTHER)
     if storage.is_full():
         # The agent keeps refused bytes, and sends them again.
-        return _refuse(507, "the disk of the control plane is full; logs are taken again when it has room")
+        return refuse(507, "the disk of the control plane is full; logs are taken again when it has room")
     try:
         receipt = LogReceipt(streams=_append(node, batch.chunks))
     except OSError as error:
         # The agent keeps refused bytes, and sends them again.
         log.warning("logs of node %s could not be kept: %s", node.name, error)
-        return _refuse(503, f"the storage of logs does not take them: {error.strerror}")
+        return refuse(503, f"the storage of logs does not take them: {error.strerror}")
     return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
 
 
@@ -167,16 +172,16 @@ ON CONFLICT DO NOTHING
 """
 
 
-@by_node
+@by_node(BATCH_LIMIT)
 @require_POST
 def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
     """Store measurements; those of other nodes and implausible ones are dropped."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
     except UNREADABLE as error:
-        return _refuse(400, f"this is no batch of measurements: {error}")
+        return refuse(400, f"this is no batch of measurements: {error}")
     if _is_of_another(node, batch.incarnation):
-        return _refuse(409, ANOTHER)
+        return refuse(409, ANOTHER)
     if batch.incarnation and not hosts.register_batch(node, batch.incarnation, batch.seq):
         return HttpResponse(status=204)
     now = timezone.now()
@@ -223,21 +228,21 @@ def _age(seconds: float) -> float:
     return min(max(seconds, 0.0), 3_600.0)
 
 
-@by_node
+@by_node(BATCH_LIMIT)
 @require_POST
 def sources(request: HttpRequest, node: Node) -> HttpResponse:
     """Return where a node may fetch an input of its own stages, with tickets for the nodes that cache it."""
     try:
         asked = msgspec.json.decode(request.body[:10_000], type=AskSources)
     except UNREADABLE as error:
-        return _refuse(400, f"this is no question for sources: {error}")
+        return refuse(400, f"this is no question for sources: {error}")
     found = answer(node, asked)
     if found is None:
         return HttpResponseNotFound()
     return HttpResponse(msgspec.json.encode(found), content_type="application/json")
 
 
-@by_node
+@by_node(BATCH_LIMIT)
 @require_GET
 def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponseBase:
     """Return the bytes of a bundle to a node that runs a job with it."""

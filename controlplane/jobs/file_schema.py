@@ -20,6 +20,7 @@ from controlplane.jobs import (
     git_ask,
     mounts,
     notify,
+    profiling,
     spec,
     utilization_policy,
 )
@@ -269,6 +270,10 @@ def _shared() -> Schema:
                 "action": _one_of(utilization_policy.ACTIONS, "What happens below it"),
             },
             description="What happens if it holds accelerators and hardly uses them",
+        ),
+        "profiling": _mapping(
+            {"allow": _list(_one_of(profiling.TOOLS), len(profiling.TOOLS), description="The tools")},
+            description="With what it may be profiled while it runs; with nothing if left out",
         ),
         "setup": _told(
             {**_text(demand.LONGEST_SCRIPT), "pattern": r"\S"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import IntegerRangeField
@@ -17,9 +18,12 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q, Sum
 from django.db.models.functions import Now
+from django.db.models.signals import post_delete
+from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
+from controlplane import storage
 from controlplane.accounts.models import Project, Sealed, User
 from controlplane.background import BackgroundPhase
 from controlplane.fleet.models import Device, Node
@@ -525,6 +529,61 @@ class Session(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["seen_at"], name="session_open", condition=Q(ended_at=None))]
+
+
+class Trace(models.Model):
+    """A profile of what a part does, taken for somebody while it runs (see ``jobs.traces``).
+
+    ``detail`` is why it failed, and ``said`` the same in clauses. The file lies in the storage ``traces`` once the
+    state is READY, and goes with the row.
+    """
+
+    class State(models.TextChoices):
+        ASKED = "ASKED"
+        RUNNING = "RUNNING"
+        READY = "READY"
+        FAILED = "FAILED"
+
+    OPEN = (State.ASKED, State.RUNNING)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="traces")
+    tool = models.CharField(max_length=20)
+    seconds = models.PositiveSmallIntegerField(help_text=_("For how long it is taken."))
+    state = models.CharField(max_length=7, choices=State, default=State.ASKED)
+    detail = models.CharField(max_length=500, blank=True)
+    said = models.JSONField(default=list)
+    size_bytes = models.BigIntegerField(default=0)
+    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="traces")
+    asked_at = models.DateTimeField()
+    began_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-asked_at"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["ASKED", "RUNNING", "READY", "FAILED"]), name="trace_state_known"
+            ),
+            models.UniqueConstraint(
+                fields=["part"], condition=Q(state__in=["ASKED", "RUNNING"]), name="one_open_trace_per_part"
+            ),
+        ]
+        indexes = [models.Index(fields=["ended_at"], name="trace_ended", condition=Q(ended_at__isnull=False))]
+
+    def __str__(self) -> str:
+        return f"{self.tool} of {self.part_id}"
+
+    @property
+    def place(self) -> str:
+        """The name of its file in the storage."""
+        return f"{self.id.hex[:2]}/{self.id}"
+
+
+@receiver(post_delete, sender=Trace)
+def forget_trace(instance: Trace, **_: Any) -> None:
+    """Remove the file of a trace, whoever deleted the row."""
+    storage.forget("traces", instance.place)
 
 
 class LogSpan(models.Model):

@@ -34,6 +34,7 @@ from controlplane.jobs import (
     masked,
     mounts,
     notify,
+    profiling,
     utilization_policy,
 )
 from controlplane.jobs.array_file import ArrayPlan
@@ -63,7 +64,7 @@ STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
-    "utilization_policy",
+    "utilization_policy", "profiling",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -73,7 +74,7 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
-    "venv", "shm", "profiling",
+    "venv", "shm",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
@@ -620,6 +621,7 @@ def _stage(
         **section.read("deadline", _deadline, never),
         **_topology(section),
         **utilization_policy.read(section),
+        **profiling.read(section),
         **_elsewhere(section, rules),
         "kind": kind,
     }

@@ -20,16 +20,17 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.accounts.permissions import may_end
 from controlplane.documents import to_yaml
-from controlplane.jobs import logs, masked
+from controlplane.jobs import logs, masked, profiling
 from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
+from controlplane.jobs.traces import LONGEST_S
 from controlplane.pages import gantt, time_range
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import LIVE_HEADER, page, reader, title_of
-from controlplane.queries import arrays, failures, jobs, pace, receipts, waits
+from controlplane.queries import arrays, failures, jobs, pace, receipts, traces, waits
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import logs as log_queries
@@ -38,13 +39,14 @@ from controlplane.queries.priority_classes import priority_classes
 from controlplane.queries.reading import API, Representation, cursor_of, redacted
 from controlplane.queries.words import told_text
 from controlplane.storage import Pieces
+from scheduler.core.model.lifecycle import State
 
 EVENTS = 100
 # A page with more attempts or checkpoints would be too long; the API lists all of them.
 MOST_ATTEMPTS = 500
 MOST_POINTS = 500
 # The first tab is the job's own address; the others are a word behind it.
-TABS = ("summary", "logs", "metrics", "timeline", "waits", "checkpoints", "usage", "spec")
+TABS = ("summary", "logs", "metrics", "timeline", "waits", "checkpoints", "profile", "usage", "spec")
 TITLES = {
     "summary": gettext_lazy("Summary"),
     "logs": gettext_lazy("Log"),
@@ -52,6 +54,7 @@ TITLES = {
     "timeline": gettext_lazy("Attempts and events"),
     "waits": gettext_lazy("Waits"),
     "checkpoints": gettext_lazy("Checkpoints"),
+    "profile": gettext_lazy("Profile"),
     "usage": gettext_lazy("Usage"),
     "spec": gettext_lazy("Job file"),
 }
@@ -175,6 +178,11 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
 
 @login_required
 def show(request: HttpRequest, number: int, tab: str = TABS[0]) -> HttpResponse:
+    return tab_page(request, number, tab)
+
+
+def tab_page(request: HttpRequest, number: int, tab: str, status: int = 200, **values: Any) -> HttpResponse:
+    """A tab of the page; ``values`` is what its template gets besides."""
     user = reader(request)
     if arrays.visible(user).filter(number=number).exists():
         return redirect("array", number=number)
@@ -212,9 +220,11 @@ def show(request: HttpRequest, number: int, tab: str = TABS[0]) -> HttpResponse:
             "requeue_stops": json.dumps({"action": "requeue", "jobs": [job["number"]]}),
             "api": api,
             **_SHOWN[tab](request, row, job),
+            **values,
         },
         place="jobs",
-        topics=[answer, Representation(f"{api}/checkpoints", "", None)],
+        topics=[answer, Representation(f"{api}/{'traces' if tab == 'profile' else 'checkpoints'}", "", None)],
+        status=status,
         every_s=2,
         crumbs=[(title_of("jobs"), "/jobs"), (f"#{number}", "")],
     )
@@ -342,6 +352,16 @@ def _saved(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any
     }
 
 
+def _profile(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
+    running = row.stages.filter(state=State.RUNNING).order_by("index")
+    return {
+        "traces": redacted(reader(request), traces.of_job(row))["results"],
+        "traceable": [(stage.name, stage.request["profiling"]) for stage in running if stage.request.get("profiling")],
+        "tools": profiling.TOOLS,
+        "longest_s": LONGEST_S,
+    }
+
+
 def _usage(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
     return {"receipt": redacted(reader(request), receipts.receipt(row))}
 
@@ -357,6 +377,7 @@ _SHOWN = {
     "timeline": _timeline,
     "waits": _waits,
     "checkpoints": _saved,
+    "profile": _profile,
     "usage": _usage,
     "spec": _spec,
 }

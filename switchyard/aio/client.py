@@ -26,6 +26,7 @@ from switchyard.client import (
     EVERY_STATE,
     LONGEST_POLL_S,
     MOST_DEAF,
+    TRACE_POLL_S,
     Answer,
     Ref,
     Rows,
@@ -566,6 +567,31 @@ class AsyncJobs:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
         return await self._wire.post(self._path(job) + "/signal", body)
+
+    async def trace(
+        self, job: Ref, *, tool: str = "py-spy", seconds: int = 10, stage: str = "", rank: int = 0, reason: str = ""
+    ) -> answers.Trace:
+        """Ask for a profile of what a running stage does, with a tool that its job file allows: ``py-spy`` or
+        ``torch``. Returns at once; see :meth:`wait_for_trace`. Without ``stage`` the only one that runs is meant."""
+        body = {"tool": tool, "seconds": seconds, "stage": stage, "rank": rank, "reason": reason}
+        return await self._wire.post(self._path(job) + "/traces", body)
+
+    async def traces(self, job: Ref) -> Rows[answers.Trace]:
+        """Return its profiles, newest first."""
+        return (await self._wire.get(self._path(job) + "/traces"))["results"]
+
+    async def wait_for_trace(self, job: Ref, trace: str) -> answers.Trace:
+        """Wait until the profile with this id is READY, or FAILED with a ``detail``; the control plane bounds that."""
+        while True:
+            found: answers.Trace = await self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
+            if found["state"] not in ("ASKED", "RUNNING"):
+                return found
+            await asyncio.sleep(TRACE_POLL_S)
+
+    async def trace_content(self, job: Ref, trace: str) -> bytes:
+        """Return the file of a READY profile, at most 64 MiB: of py-spy for speedscope, of torch a Chrome trace,
+        compressed by gzip."""
+        return (await self._wire.call("GET", self._path(job) + f"/traces/{quote(trace, safe='')}/content")).content
 
     async def change(
         self, job: Ref, patch: Mapping[str, Any], *, reason: str = "", if_match: str = ""

@@ -32,6 +32,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "release": "let held jobs start",
         "requeue": "stop running jobs and queue them again",
         "signal": "send a signal to the running stages of a job",
+        "trace": "profile what a running job does",
         "operation": "watch and cancel actions on many jobs that go on in the background",
         "template": "submit jobs from templates, and make templates",
         "schedule": "submit job files again and again, at the times of a cron line",

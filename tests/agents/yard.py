@@ -28,6 +28,7 @@ from agents.protocol import (
     SESSION_PATH,
     SOURCES_PATH,
     TELEMETRY_PATH,
+    TRACE_PATH,
     AsideOrder,
     AskSources,
     Desired,
@@ -46,6 +47,8 @@ from agents.protocol import (
     Sources,
     TelemetryBatch,
     Timers,
+    TraceNews,
+    TraceOrder,
     Wanted,
 )
 
@@ -97,6 +100,18 @@ class Guest:
         return bytes(self.streams[1])
 
 
+class Asked:
+    """A trace that somebody waits for: what the agent told of it, and the file."""
+
+    def __init__(self) -> None:
+        self.news: list[TraceNews] = []
+        self.content = b""
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.content) or any(each.state == "FAILED" for each in self.news)
+
+
 class Yard:
     """The model. Its address is ``url``; all its state may be read and written under ``lock``."""
 
@@ -111,6 +126,7 @@ class Yard:
         self.logs: dict[tuple[str, int, str], bytearray] = defaultdict(bytearray)
         self.bundles: dict[str, bytes] = {}
         self.guests: dict[str, Guest] = {}
+        self.traces: dict[str, Asked] = {}
         self.is_deaf = False
         # Whatever is sent answers no report: as if none arrived, and orders came all the same.
         self.answers_nothing = False
@@ -204,6 +220,19 @@ class Yard:
             orders = [SessionOrder(number, part)] * 2
             side.socket(msgspec.json.encode(msgspec.structs.replace(message, sessions=orders)).decode())
         return guest
+
+    def trace(self, name: str, part: str, tool: str, seconds: int, epoch: int = 1) -> Asked:
+        """Ask for a trace of a part of a node, twice as a lost answer makes the control plane do; wait for its end."""
+        asked, number = Asked(), str(uuid.uuid4())
+        with self.lock:
+            self.traces[number] = asked
+            side = self.side(name)
+            message = msgspec.json.decode(self.desired(side), type=Desired)
+            assert side.socket is not None
+            orders = [TraceOrder(number, part, epoch, tool, seconds)] * 2
+            side.socket(msgspec.json.encode(msgspec.structs.replace(message, traces=orders)).decode())
+        self.wait(lambda: asked.is_over, within_s=120)
+        return asked
 
     # -- what agents hear
 
@@ -325,6 +354,14 @@ class Yard:
             return 204, b""
         if path == SOURCES_PATH:
             return 200, msgspec.json.encode(self.sources(side, msgspec.json.decode(body, type=AskSources)))
+        if path.startswith(TRACE_PATH.format(trace="")):
+            number, _, what = path.removeprefix(TRACE_PATH.format(trace="")).partition("/")
+            with self.lock:
+                if what:
+                    self.traces[number].content = body
+                else:
+                    self.traces[number].news.append(msgspec.json.decode(body, type=TraceNews))
+            return 204, b""
         digest = path.rpartition("/")[2]
         return (200, self.bundles[digest]) if digest in self.bundles else (404, b"")
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 PAGES = (
     "/", "/queue", "/jobs", "/jobs/{job}", "/jobs/{job}/logs", "/jobs/{job}/metrics",
     "/jobs/{job}/timeline", "/jobs/{job}/checkpoints", "/jobs/{job}/usage", "/jobs/{job}/spec", "/jobs/{job}/waits",
+    "/jobs/{job}/profile",
     "/arrays/{array}",
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",

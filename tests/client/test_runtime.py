@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import importlib
 import importlib.util
 import json
 import math
@@ -12,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -468,3 +470,69 @@ def test_a_folder_may_hold_its_own_marker(runtime: ModuleType, job: Path) -> Non
     saved(job, "weights.bin")
     assert runtime.checkpoint(5, runtime.checkpoint_dir())
     assert os.path.samefile(runtime.latest_checkpoint(), job / "checkpoints")
+
+
+TORCH = """
+import json
+class profile:
+    def __init__(self): self.steps = 0
+    def start(self): pass
+    def step(self): self.steps += 1
+    def stop(self): pass
+    def export_chrome_trace(self, path):
+        with open(path, "w") as file:
+            json.dump({"traceEvents": [{"name": "ProfilerStep", "steps": self.steps}]}, file)
+"""
+
+
+@pytest.fixture
+def asks(runtime: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a trace is asked for, of a process with a stand-in for torch, which no test has."""
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "profiler.py").write_text(TORCH)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("torch", "torch.profiler"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(runtime, "REPORT_EVERY_S", 0.0)
+    monkeypatch.setenv("YARD_TRACE_FILE", str(tmp_path / ".trace"))
+    return tmp_path
+
+
+def test_a_loop_that_reports_is_traced_for_so_many_steps(runtime: ModuleType, asks: Path) -> None:
+    importlib.import_module("torch")
+    runtime.report(step=0)
+    (asks / ".trace").write_text("60")
+    for step in range(1, runtime.MOST_TRACED_STEPS + 1):
+        runtime.report(step=step)
+        assert not (asks / ".trace.json.gz").exists()
+    runtime.report(step=step + 1)
+    told = json.loads((asks / ".trace.json.gz").read_text())
+    assert told["traceEvents"][0]["steps"] == runtime.MOST_TRACED_STEPS - 1
+    # Another process finds nothing that it could take up as well.
+    assert not (asks / ".trace").exists()
+
+
+def test_a_trace_ends_with_its_seconds(runtime: ModuleType, asks: Path) -> None:
+    importlib.import_module("torch")
+    (asks / ".trace").write_text("0.01")
+    runtime.report(step=1)
+    time.sleep(0.02)
+    runtime.report(step=2)
+    assert (asks / ".trace.json.gz").exists()
+
+
+def test_whatever_hinders_a_trace_is_told_and_hinders_no_loop(runtime: ModuleType, asks: Path) -> None:
+    (asks / ".trace").write_text("1")
+    runtime.report(step=1)
+    assert "has not imported torch" in (asks / ".trace.why").read_text()
+    assert "torch" not in sys.modules
+    (asks / "torch/profiler.py").write_text("raise RuntimeError('no kineto')")
+    importlib.import_module("torch")
+    (asks / ".trace").write_text("1")
+    runtime.report(step=2)
+    assert (asks / ".trace.why").read_text() == "no kineto"
+    (asks / ".trace").write_text("soon")
+    runtime.report(step=3)
+    assert "soon" in (asks / ".trace.why").read_text()

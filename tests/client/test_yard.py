@@ -336,6 +336,37 @@ def test_a_signal_is_found_in_the_attempts(yard, server, said, as_job):
     assert yard("wait", "12")[0] == 137
 
 
+def test_a_trace_is_awaited_and_its_failure_said(yard, server, said):
+    asked = {"id": "t1", "stage": "main", "attempt": 1, "rank": 0, "node": "n1", "tool": "py-spy", "seconds": 5}
+    asked |= {"state": "ASKED", "detail": "", "size_bytes": 0, "asked_by": "ada", "asked_at": "2026-01-01T00:00:00Z"}
+    server.on("POST", "/jobs/12/traces", said(202, asked))
+    server.on("GET", "/jobs/12/traces/t1", said(200, {**asked, "state": "FAILED", "detail": "no py-spy"}))
+    server.on("GET", "/jobs/12/traces", said(200, {"results": [{**asked, "state": "READY", "size_bytes": 2048}]}))
+    code, out, err = yard("trace", "12", "--seconds", "5")
+    assert (code, out) == (1, "")
+    assert "py-spy profiles rank 0 of main on n1 for 5 s" in err
+    assert "error: no py-spy (failed)" in err
+    assert yard("trace", "12", "--get", "t1")[0] == 2
+    code, out, _ = yard("trace", "12", "--list")
+    assert code == 0
+    assert "2 KiB" in out
+    assert json.loads(yard("trace", "12", "--list", "--json")[1])[0]["id"] == "t1"
+
+
+def test_a_trace_is_written_to_a_file(yard, server, said, tmp_path):
+    ready = {"id": "t1", "stage": "main", "attempt": 1, "rank": 0, "node": "n1", "tool": "py-spy", "seconds": 5}
+    ready |= {"state": "READY", "detail": "", "size_bytes": 2}
+    server.on("POST", "/jobs/12/traces", said(202, ready))
+    server.on("GET", "/jobs/12/traces/t1", said(200, ready))
+    server.on("GET", "/jobs/12/traces/t1/content", said(200, {}))
+    code, out, _ = yard("trace", "12", "-o", str(tmp_path / "out"))
+    assert (code, out) == (0, "")
+    assert (tmp_path / "out").read_text() == "{}"
+    assert yard("trace", "12", "-o", str(tmp_path / "none" / "out"))[0] == 2
+    code, out, _ = yard("trace", "12")
+    assert "yard trace 12 --get t1 -o FILE" in out
+
+
 def test_a_wait_that_runs_out_is_code_seven(yard, server, said, as_job):
     server.on("GET", "/jobs/12", said(200, as_job(12, "RUNNING")))
     code, _, err = yard("wait", "12", "--timeout", "0.05s")

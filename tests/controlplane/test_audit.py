@@ -57,7 +57,7 @@ def last() -> AuditEntry:
 def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], tuple[Deed, str]]:
     """A request to each route that changes something, and the action that the log has of it; in this order."""
     agent = town.machine()
-    town.running(agent)
+    town.running(agent, profiling={"allow": ["py-spy"]})
     attempt = Attempt.objects.get()
     staff, owner = town.staff, town.owner
 
@@ -228,6 +228,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "jobs/{name}/signal"): (
             lambda: owner.post(f"/jobs/{runs}/signal", {"signal": "SIGUSR1", **WHY}),
             "job.signal",
+        ),
+        ("POST", "jobs/{name}/traces"): (
+            lambda: owner.post(f"/jobs/{runs}/traces", {"seconds": 5, **WHY}),
+            "job.trace",
         ),
         ("POST", "jobs/{name}/requeue"): (lambda: owner.post(f"/jobs/{runs}/requeue", WHY), "job.requeue"),
         ("POST", "projects"): (lambda: staff.post("/projects", {"name": "fresh"}), "project.add"),

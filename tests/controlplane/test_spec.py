@@ -142,14 +142,18 @@ def test_every_fault_is_told_at_once() -> None:
             "cpus": "lots",
             "memory": "1 elephant",
             "image": "--privileged",
-            "profiling": {},
+            "shm": "1GiB",
+            "profiling": {"allow": ["py-spi", 3], "deny": []},
             "stages": [{"name": "../x", "run": "x"}, {"name": "b", "run": "x", "nodes": 0}, {"name": "c", "run": "x"}],
         }
     )
     assert faults == {
         "/nam": "unknown_key",
         "/image": "invalid",
-        "/profiling": "unsupported",
+        "/shm": "unsupported",
+        "/profiling/deny": "unknown_key",
+        "/profiling/allow/0": "unknown_value",
+        "/profiling/allow/1": "unknown_value",
         "/cpus": "out_of_range",
         "/memory": "invalid",
         "/stages/0/name": "invalid",
@@ -313,6 +317,17 @@ def test_retries_without_causes_mean_any_fault_but_the_time_limit_and_a_failed_s
     assert accepted({"run": "x", "retry": {"max": 2, "on": ["node_fail"]}}).stages[0].request["retry"]["on"] == [
         "node_fail"
     ]
+
+
+def test_profiling_is_allowed_by_tool_for_the_job_or_a_stage() -> None:
+    both = {"profiling": {"allow": ["torch", "py-spy"]}}
+    assert accepted({"run": "x", **both}).stages[0].request["profiling"] == ["py-spy", "torch"]
+    stages = [{"name": "a", "run": "x"}, {"name": "b", "run": "x", "profiling": {"allow": []}}]
+    first, second = accepted({"stages": stages, **both}).stages
+    assert first.request["profiling"] == ["py-spy", "torch"]
+    assert "profiling" not in second.request
+    assert "profiling" not in accepted({"run": "x", "profiling": {}}).stages[0].request
+    assert set(refused({"run": "x", "profiling": ["torch"]})) == {"/profiling"}
 
 
 def test_a_utilization_policy_has_defaults_and_bounds() -> None:

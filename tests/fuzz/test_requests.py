@@ -310,7 +310,7 @@ def _node_of(town: Town) -> tuple[Node, str]:
 def _fields(address: str) -> list[str]:
     """The keys of the body that this address takes."""
     if address == "/api/v1/jobs":
-        return [*JOB_KEYS, "profiling"]
+        return [*JOB_KEYS, "shm"]
     operation = schema()["paths"].get(re.sub(r"<(\w+)>", r"{\1}", address), {}).get("post", {})
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     named = content.get("$ref", "").rpartition("/")[2]
