@@ -2185,6 +2185,26 @@ class StageSpeed(TypedDict):
     suits: bool
 
 
+class StageTrace(TypedDict):
+    """A profile of what a stage did on one node, that of rank, for some seconds."""
+
+    id: str
+    stage: str
+    attempt: int
+    rank: int
+    node: str
+    tool: str
+    seconds: int
+    state: str
+    detail: str
+    detail_said: list[Clause]
+    size_bytes: int
+    asked_by: str
+    asked_at: str
+    began_at: str | None
+    ended_at: str | None
+
+
 class StageWait(TypedDict):
     """The time that a stage spent waiting, from its submission or the end of an attempt to the next attempt."""
 
@@ -2317,30 +2337,10 @@ class TopologyPage(TypedDict):
     previous: str | None
 
 
-class Trace(TypedDict):
-    """A profile of what a stage did on one node, that of rank, for some seconds."""
-
-    id: str
-    stage: str
-    attempt: int
-    rank: int
-    node: str
-    tool: str
-    seconds: int
-    state: str
-    detail: str
-    detail_said: list[Clause]
-    size_bytes: int
-    asked_by: str
-    asked_at: str
-    began_at: str | None
-    ended_at: str | None
-
-
 class TraceList(TypedDict):
     """The traces of a job, newest first."""
 
-    results: list[Trace]
+    results: list[StageTrace]
 
 
 class TriedDelivery(TypedDict):

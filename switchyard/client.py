@@ -580,20 +580,20 @@ class Jobs:
 
     def trace(
         self, job: Ref, *, tool: str = "py-spy", seconds: int = 10, stage: str = "", rank: int = 0, reason: str = ""
-    ) -> answers.Trace:
+    ) -> answers.StageTrace:
         """Ask for a profile of what a running stage does, with a tool that its job file allows: ``py-spy`` or
         ``torch``. Returns at once; see :meth:`wait_for_trace`. Without ``stage`` the only one that runs is meant."""
         body = {"tool": tool, "seconds": seconds, "stage": stage, "rank": rank, "reason": reason}
         return self._wire.post(self._path(job) + "/traces", body)
 
-    def traces(self, job: Ref) -> Rows[answers.Trace]:
+    def traces(self, job: Ref) -> Rows[answers.StageTrace]:
         """Return its profiles, newest first."""
         return self._wire.get(self._path(job) + "/traces")["results"]
 
-    def wait_for_trace(self, job: Ref, trace: str) -> answers.Trace:
+    def wait_for_trace(self, job: Ref, trace: str) -> answers.StageTrace:
         """Wait until the profile with this id is READY, or FAILED with a ``detail``; the control plane bounds that."""
         while True:
-            found: answers.Trace = self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
+            found: answers.StageTrace = self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
             if found["state"] not in ("ASKED", "RUNNING"):
                 return found
             time.sleep(TRACE_POLL_S)

@@ -139,7 +139,7 @@ class Traces:
             async with asyncio.timeout(most_s):
                 size, said, end = await _output(reader, file)
         except TimeoutError:
-            raise Refusal(clause("TraceTookLong", tool=order.tool, most_s=float(most_s))) from None
+            raise Refusal(clause("TraceTookLong", tool=order.tool, most_s=most_s)) from None
         except (asyncio.IncompleteReadError, ConnectionError):
             raise Refusal(clause("TraceCut")) from None
         except Broken as error:
@@ -223,7 +223,7 @@ def _check(order: TraceOrder, part: StartedPart, said: str, end: SessionEnd, pro
     if end.code == _NO_RUNTIME:
         raise Refusal(clause("TraceNoRuntime"))
     if end.code == _UNTAKEN:
-        raise Refusal(clause("TraceNoStep", waited_s=float(UNTAKEN_S)))
+        raise Refusal(clause("TraceNoStep", waited_s=UNTAKEN_S))
     if end.code == 127 and part.intent.executor == "container":
         raise Refusal(clause("NoPySpyInImage"))
     if end.code == 126:

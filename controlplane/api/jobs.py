@@ -338,7 +338,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_trace",
         request=TraceAskSerializer,
-        responses={202: traced.Trace, 409: Problem},
+        responses={202: traced.StageTrace, 409: Problem},
         examples=[OpenApiExample("Ten seconds", {"tool": "py-spy", "seconds": 10}, request_only=True)],
     )
     @traces.mapping.post
@@ -351,7 +351,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         location = f"/api/v1/jobs/{job.number}/traces/{made.id}"
         return Response(traced.shown(made), status=202, headers={"Location": location})
 
-    @extend_schema(operation_id="jobs_trace_retrieve", responses=traced.Trace)
+    @extend_schema(operation_id="jobs_trace_retrieve", responses=traced.StageTrace)
     @action(detail=True, url_path="traces/<uuid:trace>", filterset_class=None, pagination_class=None)
     def one_trace(self, request: Request, name: str, trace: uuid.UUID) -> Response:
         """How far one profile of a running stage is."""

@@ -531,7 +531,7 @@ class Session(models.Model):
         indexes = [models.Index(fields=["seen_at"], name="session_open", condition=Q(ended_at=None))]
 
 
-class Trace(models.Model):
+class StageTrace(models.Model):
     """A profile of what a part does, taken for somebody while it runs (see ``jobs.traces``).
 
     ``detail`` is why it failed, and ``said`` the same in clauses. The file lies in the storage ``traces`` once the
@@ -580,8 +580,8 @@ class Trace(models.Model):
         return f"{self.id.hex[:2]}/{self.id}"
 
 
-@receiver(post_delete, sender=Trace)
-def forget_trace(instance: Trace, **_: Any) -> None:
+@receiver(post_delete, sender=StageTrace)
+def forget_trace(instance: StageTrace, **_: Any) -> None:
     """Remove the file of a trace, whoever deleted the row."""
     storage.forget("traces", instance.place)
 

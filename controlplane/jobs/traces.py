@@ -25,7 +25,7 @@ from controlplane.accounts.models import User
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
-from controlplane.jobs.models import Job, Part, Trace
+from controlplane.jobs.models import Job, Part, StageTrace
 
 LONGEST_S: Final = 120
 # How many are kept of a job; the oldest go first.
@@ -44,7 +44,9 @@ class NotTraced(Exception):
         self.status, self.code = status, code
 
 
-def ask(job: Job, user: User, tool: str, seconds: int, *, stage: str = "", rank: int = 0, reason: str = "") -> Trace:
+def ask(
+    job: Job, user: User, tool: str, seconds: int, *, stage: str = "", rank: int = 0, reason: str = ""
+) -> StageTrace:
     """Ask the agent of a running part of this job for a trace. Raises :class:`NotTraced`."""
     at, actor = timezone.now(), user.get_username()
     with transaction.atomic():
@@ -55,10 +57,10 @@ def ask(job: Job, user: User, tool: str, seconds: int, *, stage: str = "", rank:
             said = _("stage {stage} does not allow {tool}; a job file does so by profiling: {example}")
             example = f"{{allow: [{tool}]}}"
             raise NotTraced(409, "not_allowed", said.format(stage=run.name, tool=tool, example=example))
-        if Trace.objects.filter(part=part, state__in=Trace.OPEN).exists():
+        if StageTrace.objects.filter(part=part, state__in=StageTrace.OPEN).exists():
             said = _("a trace of rank {rank} of stage {stage} is being taken; wait until it is done")
             raise NotTraced(409, "in_progress", said.format(rank=rank, stage=run.name))
-        trace = Trace.objects.create(part=part, tool=tool, seconds=seconds, asked_by=user, asked_at=at)
+        trace = StageTrace.objects.create(part=part, tool=tool, seconds=seconds, asked_by=user, asked_at=at)
         _keep_newest(locked)
         service.touch_nodes([part.node_id])
         params = {"trace": str(trace.id), "tool": tool, "seconds": seconds, "rank": rank}
@@ -94,27 +96,27 @@ def _part(job: Job, stage: str, rank: int) -> Part:
     return part
 
 
-def of_job(job: Job) -> QuerySet[Trace]:
+def of_job(job: Job) -> QuerySet[StageTrace]:
     """The traces of a job, newest first."""
-    found = Trace.objects.filter(part__attempt__stage__job=job).order_by("-asked_at", "id")
+    found = StageTrace.objects.filter(part__attempt__stage__job=job).order_by("-asked_at", "id")
     return found.select_related("part__attempt__stage", "part__node", "asked_by")
 
 
 def _keep_newest(job: Job) -> None:
     kept = of_job(job).values_list("id", flat=True)[:MOST_KEPT]
-    of_job(job).exclude(id__in=list(kept)).exclude(state__in=Trace.OPEN).select_related(None).delete()
+    of_job(job).exclude(id__in=list(kept)).exclude(state__in=StageTrace.OPEN).select_related(None).delete()
 
 
 # -- what agents tell
 
 
-def _open(trace_id: uuid.UUID, node: Node) -> QuerySet[Trace]:
-    return Trace.objects.filter(id=trace_id, part__node=node, state__in=Trace.OPEN)
+def _open(trace_id: uuid.UUID, node: Node) -> QuerySet[StageTrace]:
+    return StageTrace.objects.filter(id=trace_id, part__node=node, state__in=StageTrace.OPEN)
 
 
 def begin(trace_id: uuid.UUID, node: Node) -> bool:
     """Record that the agent of this node takes a trace; return False if it need not any more."""
-    return _moved(trace_id, _open(trace_id, node).update(state=Trace.State.RUNNING, began_at=timezone.now()))
+    return _moved(trace_id, _open(trace_id, node).update(state=StageTrace.State.RUNNING, began_at=timezone.now()))
 
 
 def fail(trace_id: uuid.UUID, node: Node, why: Told) -> bool:
@@ -129,43 +131,45 @@ def is_open(trace_id: uuid.UUID, node: Node) -> bool:
 
 def store(trace_id: uuid.UUID, node: Node, file: File[bytes], size_bytes: int) -> bool:
     """Keep the file of a trace; return False if nobody awaits it any more."""
-    place = Trace(id=trace_id).place
+    place = StageTrace(id=trace_id).place
     with transaction.atomic():
         # Whoever removes the row waits until the file is there, and removes it too.
         if not _open(trace_id, node).select_for_update(of=("self",)).exists():
             return False
         storages["traces"].save(place, file)
-        Trace.objects.filter(id=trace_id).update(
-            state=Trace.State.READY, size_bytes=size_bytes, ended_at=timezone.now()
+        StageTrace.objects.filter(id=trace_id).update(
+            state=StageTrace.State.READY, size_bytes=size_bytes, ended_at=timezone.now()
         )
     return _moved(trace_id, 1)
 
 
-def _fail(rows: QuerySet[Trace], why: Told) -> int:
+def _fail(rows: QuerySet[StageTrace], why: Told) -> int:
     now = timezone.now()
-    return rows.update(state=Trace.State.FAILED, detail=why.text[:500], said=why.said, ended_at=now)
+    return rows.update(state=StageTrace.State.FAILED, detail=why.text[:500], said=why.said, ended_at=now)
 
 
 def _moved(trace_id: uuid.UUID, count: int) -> bool:
     if count:
-        job = Trace.objects.filter(id=trace_id).values_list("part__attempt__stage__job__number", flat=True).first()
+        job = StageTrace.objects.filter(id=trace_id).values_list("part__attempt__stage__job__number", flat=True).first()
         changes.announce(f"job:{job}")
     return bool(count)
 
 
 def expire() -> None:
     """Give up what no agent answered in time, and what was to be taken of a part that has ended."""
-    rows = Trace.objects.filter(state__in=Trace.OPEN)
+    rows = StageTrace.objects.filter(state__in=StageTrace.OPEN)
     now = Now()
     due = ExpressionWrapper(
         F("began_at") + F("seconds") * timedelta(seconds=1) + timedelta(seconds=UNFINISHED_S), fields.DateTimeField()
     )
     _give_up(rows.filter(part__ended_at__lt=now - timedelta(seconds=10)), told(clause("TracePartEnded")))
-    unheard = rows.filter(state=Trace.State.ASKED, asked_at__lt=now - timedelta(seconds=UNHEARD_S))
+    unheard = rows.filter(state=StageTrace.State.ASKED, asked_at__lt=now - timedelta(seconds=UNHEARD_S))
     _give_up(unheard, told(clause("TraceUnheard", waited_s=UNHEARD_S)))
-    _give_up(rows.filter(state=Trace.State.RUNNING).annotate(due=due).filter(due__lt=now), told(clause("TraceLost")))
+    _give_up(
+        rows.filter(state=StageTrace.State.RUNNING).annotate(due=due).filter(due__lt=now), told(clause("TraceLost"))
+    )
 
 
-def _give_up(rows: QuerySet[Trace], why: Told) -> None:
+def _give_up(rows: QuerySet[StageTrace], why: Told) -> None:
     for trace_id in rows.values_list("id", flat=True)[:100]:
-        _moved(trace_id, _fail(Trace.objects.filter(id=trace_id, state__in=Trace.OPEN), why))
+        _moved(trace_id, _fail(StageTrace.objects.filter(id=trace_id, state__in=StageTrace.OPEN), why))

@@ -54,7 +54,7 @@ TITLES = {
     "timeline": gettext_lazy("Attempts and events"),
     "waits": gettext_lazy("Waits"),
     "checkpoints": gettext_lazy("Checkpoints"),
-    "profile": gettext_lazy("Profile"),
+    "profile": gettext_lazy("Profiling"),
     "usage": gettext_lazy("Usage"),
     "spec": gettext_lazy("Job file"),
 }

@@ -19,7 +19,7 @@ from controlplane.storage import Download
 _NAMES: Final = {"py-spy": "speedscope.json", "torch": "trace.json.gz"}
 
 
-class Trace(msgspec.Struct, frozen=True):
+class StageTrace(msgspec.Struct, frozen=True):
     """A profile of what a stage did on one node, that of ``rank``, for some seconds.
 
     ``state`` is ASKED, RUNNING, READY or FAILED. ``detail`` is why it failed, with its clauses in ``detail_said``.
@@ -46,7 +46,7 @@ class Trace(msgspec.Struct, frozen=True):
 class TraceList(msgspec.Struct, frozen=True):
     """The traces of a job, newest first."""
 
-    results: list[Trace]
+    results: list[StageTrace]
 
 
 def of_job(job: rows.Job) -> TraceList:
@@ -54,10 +54,10 @@ def of_job(job: rows.Job) -> TraceList:
     return TraceList([shown(row) for row in traces.of_job(job)])
 
 
-def shown(row: rows.Trace) -> Trace:
+def shown(row: rows.StageTrace) -> StageTrace:
     """A trace as it is told; its part, attempt and stage must be loaded."""
     part = row.part
-    return Trace(
+    return StageTrace(
         id=row.id,
         stage=part.attempt.stage.name,
         attempt=part.attempt.number,
@@ -76,7 +76,7 @@ def shown(row: rows.Trace) -> Trace:
     )
 
 
-def found(job: rows.Job, trace: uuid.UUID) -> rows.Trace:
+def found(job: rows.Job, trace: uuid.UUID) -> rows.StageTrace:
     """The trace of this job with this id; raises 404 if there is none."""
     row = traces.of_job(job).filter(id=trace).first()
     if row is None:
@@ -87,7 +87,7 @@ def found(job: rows.Job, trace: uuid.UUID) -> rows.Trace:
 def content(job: rows.Job, trace: uuid.UUID) -> Download:
     """The file of a trace, to be saved and never shown; raises 404 if there is none, and 409 if there is none yet."""
     row = found(job, trace)
-    if row.state != rows.Trace.State.READY:
+    if row.state != rows.StageTrace.State.READY:
         said = _("this trace has no file; its state is {state}")
         raise traces.NotTraced(409, "not_ready", said.format(state=row.state))
     try:

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts.models import AuditEntry, IdempotencyKey, Project
 from controlplane.accounts.service import KEY_LIFE
 from controlplane.jobs import logs
-from controlplane.jobs.models import Array, Bundle, Decision, Dependency, Job, Part, PartLog, Trace
+from controlplane.jobs.models import Array, Bundle, Decision, Dependency, Job, Part, PartLog, StageTrace
 from controlplane.retention.models import Removal
 from controlplane.schedules.models import Schedule
 from controlplane.simulations.models import OPEN, Simulation
@@ -132,7 +132,7 @@ def _simulations(project: Project | None) -> QuerySet[Any]:
 
 
 def _traces(project: Project | None) -> QuerySet[Any]:
-    ended = Trace.objects.filter(ended_at__isnull=False)
+    ended = StageTrace.objects.filter(ended_at__isnull=False)
     return ended.annotate(age=F("ended_at"), size=F("size_bytes")).order_by("ended_at")
 
 
@@ -164,7 +164,7 @@ KINDS: Final = (
     Kind("decisions", _("Decisions"), False, _decisions, _deleting(Decision)),
     Kind("bundles", _("Bundles"), False, _bundles, _remove_bundles, step=10),
     Kind("simulations", _("Simulations"), False, _simulations, _deleting(Simulation), step=20),
-    Kind("traces", _("Traces of stages"), False, _traces, _deleting(Trace), step=20),
+    Kind("traces", _("Traces of stages"), False, _traces, _deleting(StageTrace), step=20),
     Kind("idempotency", _("Answers kept for repeated requests"), False, _keys, _remove_keys),
     Kind("audit", _("Audit entries"), False, _audited, _deleting(AuditEntry)),
     Kind("removals", _("What retention removed"), False, _removals, _deleting(Removal)),

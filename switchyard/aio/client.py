@@ -570,20 +570,20 @@ class AsyncJobs:
 
     async def trace(
         self, job: Ref, *, tool: str = "py-spy", seconds: int = 10, stage: str = "", rank: int = 0, reason: str = ""
-    ) -> answers.Trace:
+    ) -> answers.StageTrace:
         """Ask for a profile of what a running stage does, with a tool that its job file allows: ``py-spy`` or
         ``torch``. Returns at once; see :meth:`wait_for_trace`. Without ``stage`` the only one that runs is meant."""
         body = {"tool": tool, "seconds": seconds, "stage": stage, "rank": rank, "reason": reason}
         return await self._wire.post(self._path(job) + "/traces", body)
 
-    async def traces(self, job: Ref) -> Rows[answers.Trace]:
+    async def traces(self, job: Ref) -> Rows[answers.StageTrace]:
         """Return its profiles, newest first."""
         return (await self._wire.get(self._path(job) + "/traces"))["results"]
 
-    async def wait_for_trace(self, job: Ref, trace: str) -> answers.Trace:
+    async def wait_for_trace(self, job: Ref, trace: str) -> answers.StageTrace:
         """Wait until the profile with this id is READY, or FAILED with a ``detail``; the control plane bounds that."""
         while True:
-            found: answers.Trace = await self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
+            found: answers.StageTrace = await self._wire.get(self._path(job) + f"/traces/{quote(trace, safe='')}")
             if found["state"] not in ("ASKED", "RUNNING"):
                 return found
             await asyncio.sleep(TRACE_POLL_S)

@@ -22,7 +22,7 @@ from controlplane.accounts.models import AuditEntry
 from controlplane.fleet.models import Node
 from controlplane.fleet.service import digest
 from controlplane.jobs import traces
-from controlplane.jobs.models import Job, Part, Trace
+from controlplane.jobs.models import Job, Part, StageTrace
 from controlplane.retention.kinds import NAMED
 from tests.controlplane.people import Town
 from tests.controlplane.test_api_jobs import problem
@@ -113,7 +113,7 @@ def test_a_repeated_request_is_one_trace(scene: Scene) -> None:
     first, again = (scene.town.owner.post(scene.path, {}, **key) for _ in range(2))
     assert (first.status_code, again.status_code) == (202, 202)
     assert json.loads(first.content) == json.loads(again.content)
-    assert Trace.objects.count() == 1
+    assert StageTrace.objects.count() == 1
 
 
 def test_only_who_may_act_on_the_job_asks_and_only_members_see(scene: Scene) -> None:
@@ -143,7 +143,7 @@ def test_what_cannot_be_profiled_is_refused_with_what_could(scene: Scene) -> Non
     trace = scene.asked()["id"]
     problem(post(scene.path), 409, "in_progress")
     problem(scene.town.owner.get(f"{scene.path}/{trace}/content"), 409, "not_ready")
-    row = Trace.objects.get()
+    row = StageTrace.objects.get()
     row.pk = uuid.uuid4()
     with pytest.raises(IntegrityError), transaction.atomic():
         row.save(force_insert=True)
@@ -185,14 +185,14 @@ def test_what_no_agent_answers_fails_with_a_sentence(scene: Scene) -> None:
     traces.expire()
     assert scene.of(unheard)["state"] == "ASKED"
     ago = timezone.now() - timedelta(seconds=traces.UNHEARD_S + 1)
-    Trace.objects.update(asked_at=ago)
+    StageTrace.objects.update(asked_at=ago)
     traces.expire()
     assert scene.of(unheard)["detail_said"][0]["code"] == "TraceUnheard"
     lost = scene.asked(seconds=100)["id"]
     scene.news(lost, "RUNNING")
     for over_s, state in ((-5, "RUNNING"), (5, "FAILED")):
         began = timezone.now() - timedelta(seconds=traces.UNFINISHED_S + 100 + over_s)
-        Trace.objects.filter(id=lost).update(began_at=began)
+        StageTrace.objects.filter(id=lost).update(began_at=began)
         traces.expire()
         assert scene.of(lost)["state"] == state
     late = scene.asked()["id"]
@@ -212,7 +212,7 @@ def test_the_newest_are_kept_and_retention_takes_the_rest_with_their_files(
     with django_capture_on_commit_callbacks(execute=True):
         last = scene.asked()["id"]
     assert [each["id"] for each in scene.town.owner.read(scene.path)["results"]] == [last, *made[:0:-1]]
-    place = {trace: Trace(id=uuid.UUID(trace)).place for trace in made}
+    place = {trace: StageTrace(id=uuid.UUID(trace)).place for trace in made}
     assert [storages["traces"].exists(place[trace]) for trace in made] == [False, True, True]
     rows = NAMED["traces"].rows(None)
     assert {(str(row.id), row.size) for row in rows} == {(trace, len(PROFILE)) for trace in made[1:]}
@@ -227,7 +227,7 @@ def test_the_page_of_a_job_has_a_form_and_past_profiles(scene: Scene) -> None:
     assert f'action="/jobs/{scene.job.number}/trace"' in text(owner, at)
     form = {"stage": "main", "tool": "py-spy", "rank": "0", "seconds": "5"}
     assert owner.post(f"/jobs/{scene.job.number}/trace", form)["Location"] == at
-    trace = Trace.objects.get()
+    trace = StageTrace.objects.get()
     assert (trace.seconds, trace.asked_by.get_username()) == (5, "owner")
     again = owner.post(f"/jobs/{scene.job.number}/trace", form)
     assert again.status_code == 409

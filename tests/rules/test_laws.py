@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = sorted(p for p in (ROOT / "controlplane").rglob("*.py") if "migrations" not in p.parts)
 ENGINE = sorted(p for part in ("core", "policies") for p in (ROOT / "scheduler" / part).rglob("*.py"))
-# Who may write which state: stages and jobs, and nodes; and a simulated past, which no transition led to.
+# Who may write which state: stages and jobs, nodes, and traces of stages; and a simulated past, which no transition
+# led to.
 PAST = {"controlplane/demo/cluster.py", "controlplane/demo/today.py"}
-WRITERS = {"controlplane/jobs/service.py", "controlplane/fleet/service.py"} | PAST
+WRITERS = {"controlplane/jobs/service.py", "controlplane/fleet/service.py", "controlplane/jobs/traces.py"} | PAST
 
 
 def named(path: Path) -> str:
