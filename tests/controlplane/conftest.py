@@ -81,5 +81,5 @@ def place(
     with override_settings(BLOBS=tmp_path, LOGS=tmp_path / "logs", STORAGE_URL=url, STORAGES=kept):
         yield url, tmp_path
         if url:
-            for name in ("bundles", "simulations", "archive"):
+            for name in ("bundles", "simulations", "archive", "traces"):
                 storages[name].bucket.meta.client.close()

@@ -112,7 +112,7 @@ class Crawl:
         self.known = {
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
             "project": "default", "secret": "x", "webhook": "x", "template": "torchrun",
-            "token": "00000000-0000-4000-8000-000000000000",
+            "token": "00000000-0000-4000-8000-000000000000", "trace": "00000000-0000-4000-8000-000000000000",
             "event": "00000000-0000-4000-8000-000000000000",
             "rest": "nothing", "object_id": "1", "id": "1", "provider_id": "x", "content_type_id": "1", "url": "x",
             "app_label": "pools", "uidb36": "1", "key": "x", "user": "mate", "index": "0",

@@ -25,6 +25,7 @@ from django.contrib.auth.models import Group, Permission
 from django.core.cache import cache
 from django.db import transaction
 from django.test import Client, override_settings
+from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
@@ -39,7 +40,7 @@ from controlplane.accounts.models import Member, Project, Token, User
 from controlplane.demo.plant import plant
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import MaintenanceWindow, Node
-from controlplane.jobs.models import Array, Attempt, Bundle, Decision, Job, Operation
+from controlplane.jobs.models import Array, Attempt, Bundle, Decision, Job, Operation, Part, StageTrace
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.schedules.models import Schedule
@@ -138,6 +139,9 @@ class Scene:
             sent = body if isinstance(body, bytes) else json.dumps(body)
             answer = self.clients[name].generic(method, f"/api/v1/{path}", sent, content_type=kind)
             assert answer.status_code in {200, 201}, (path, answer.content)
+        part, now = Part.objects.filter(attempt__stage__job__project__name="vision").latest("id"), timezone.now()
+        asked = {"asked_by": User.objects.get(username="member"), "asked_at": now, "ended_at": now}
+        StageTrace.objects.create(part=part, tool="py-spy", seconds=10, state=StageTrace.State.FAILED, **asked)
 
     def named(self) -> dict[str, list[str]]:
         """What addresses may have after ``/api/v1/<first step>``, by that step and the name of the parameter."""
@@ -157,6 +161,7 @@ class Scene:
             "decisions number": Decision.objects.values_list("pk", flat=True),
             "devices name": ["GPU-n1-0", "g01-gpu0"],
             "jobs name": of_state,
+            "jobs trace": StageTrace.objects.values_list("pk", flat=True),
             "limits number": Limit.objects.values_list("pk", flat=True),
             "maintenance-windows number": MaintenanceWindow.objects.values_list("pk", flat=True),
             "nodes name": ["n1", "g01", "c01"],
