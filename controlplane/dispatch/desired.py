@@ -65,7 +65,7 @@ SELECT n.generation, n.conditions->'aside',
        coalesce(a.stop_grace_s, (s.request->>'grace_s')::float8), p.spec_rev, p.share,
        p.signal, p.signal_rev,
        (SELECT json_build_object('id', t.id, 'part', p.id, 'epoch', p.epoch, 'tool', t.tool, 'seconds', t.seconds)
-        FROM jobs_trace t WHERE t.part_id = p.id AND t.state = 'ASKED'),
+        FROM jobs_stagetrace t WHERE t.part_id = p.id AND t.state = 'ASKED'),
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
            'project_id', r.id, 'number', r.number,

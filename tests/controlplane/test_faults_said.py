@@ -40,7 +40,7 @@ READS = {"from": "a", "output": "o"}
 MORE: list[Any] = [
     {"array": {"indexes": "0-9999"}, "stages": [{"name": name, "run": "x"} for name in "abc"]},
     {"array": {"indexes": "0-9999"}, "run": "x" * 20_000},
-    {"run": "x", "profiling": 1, "labels": {"a": []}, "mounts": 1},
+    {"run": "x", "shm": 1, "labels": {"a": []}, "mounts": 1},
     {"run": "x", "workdir": {}},
     {"run": "x", "workdir": {"git": {"rev": "a..b", "username": "-"}}},
     {"run": "x", "bundle": SHA, "workdir": {"git": {"url": "https://example.org/c", "secret": "NONE"}}},
