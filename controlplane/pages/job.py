@@ -282,8 +282,10 @@ def _logs(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]
         return {}
     known = dict.fromkeys((each.stage, each.attempt, each.rank) for each in log_queries.streams(row).results)
     choices = [("|".join(map(str, (*each, "both"))), each) for each in known]
+    if not known:
+        return {"log_choices": [], "log_lines": ""}
     asked = dict(choices).get(request.GET.get("log", ""))
-    stage, attempt, rank = asked or next(reversed(known), ("", None, 0))
+    stage, attempt, rank = asked or next(reversed(known))
     query = log_queries.LogQuery(stage, attempt, rank, tail=LOG_LINES)
     try:
         said = log_queries.plain(log_queries.of_job(row, query)[0])

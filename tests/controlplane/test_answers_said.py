@@ -239,6 +239,7 @@ def test_what_may_not_be_done_now(town: Town) -> None:
 
 
 def test_a_key_that_was_used(town: Town) -> None:
+    town.machine()
     owner = Reader(town.owner)
     refused(owner.post("/jobs", {"run": "x"}, **{"Idempotency-Key": "k" * 201}), 400)
     assert owner.post("/jobs", {"run": "x"}, **{"Idempotency-Key": "k"}).status_code == 201

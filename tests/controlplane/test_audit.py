@@ -444,6 +444,7 @@ def test_what_is_refused_or_only_tried_leaves_none(town: Town) -> None:
 
 
 def test_a_repeated_request_is_one_change_and_one_entry(town: Town) -> None:
+    town.machine()
     count = AuditEntry.objects.count()
     for _ in range(2):
         assert town.owner.post("/jobs", {"run": "x"}, **{"Idempotency-Key": "k"}).status_code == 201
@@ -726,7 +727,8 @@ def test_commands_on_the_server_are_told_with_who_ran_them(town: Town, capsys: p
 
 
 def test_nobody_changes_an_entry_or_removes_a_young_one(town: Town) -> None:
-    town.owner.post("/jobs", {"run": "x"})
+    town.machine()
+    assert town.owner.post("/jobs", {"run": "x"}).status_code == 201
     for deed in (lambda: AuditEntry.objects.update(actor="x"), lambda: AuditEntry.objects.all().delete()):
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             deed()

@@ -89,6 +89,7 @@ def test_what_was_tried_a_moment_ago_is_not_tried_again(town: Town, monkeypatch:
 
 
 def test_a_world_with_too_many_waiting_is_not_tried(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.machine()
     job = town.job()
     monkeypatch.setattr(counterfactuals, "MOST_STAGES_WAITING", 0)
     body = town.owner.read(f"/jobs/{job.number}/counterfactuals")

@@ -280,6 +280,7 @@ def test_a_metric_has_so_many_series_and_tells_how_many_more_there_are(
 
 
 def test_one_text_serves_all_servers_for_a_moment(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.machine()
     monkeypatch.setattr(exposition, "KEPT_S", 60)
     first = exposition.text(openmetrics=True)
     town.job()
@@ -290,6 +291,7 @@ def test_one_text_serves_all_servers_for_a_moment(town: Town, monkeypatch: pytes
 def test_without_redis_what_the_database_says_is_told(
     town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    town.machine()
     from django.core.cache.backends.redis import RedisCache
 
     settings.REDIS_URL = "unix:///nowhere/valkey.sock"

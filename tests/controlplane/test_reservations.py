@@ -70,7 +70,7 @@ def test_the_calendar_has_each_time_of_a_range(town: Town) -> None:
     town.machine()
     now = timezone.now()
     recurs = {
-        "cron": "0 3 * * *",
+        "cron": f"0 {(now + timedelta(hours=12)).hour} * * *",
         "time_zone": "UTC",
         "lasts_s": 3600,
         "ends_at": (now + timedelta(days=9)).isoformat(),

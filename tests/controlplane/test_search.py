@@ -55,6 +55,7 @@ def test_an_array_is_one_line_and_its_element_is_found_by_its_place(town: Town) 
 
 
 def test_names_are_compared_among_the_newest_jobs_only(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.machine()
     old, new = town.job(name="same-old"), town.job(name="same-new")
     monkeypatch.setattr(search, "NEWEST_JOBS", 1)
     assert names(town.owner, "same", "job") == ["same-new"]
@@ -105,6 +106,7 @@ def test_what_is_asked_is_bounded(town: Town, asked: dict[str, Any], field: str)
 
 
 def test_wild_cards_are_letters_and_each_kind_has_its_bound(town: Town) -> None:
+    town.machine()
     for at in range(9):
         town.job(name=f"many-{at}")
     assert names(town.owner, "%") == names(town.owner, "_any") == []
@@ -160,6 +162,7 @@ def test_pages_are_found_in_the_readers_language_and_in_english(town: Town) -> N
 
 
 def test_the_page_of_results_needs_no_script(town: Town) -> None:
+    town.machine()
     job = town.job(name="bold")
     client = Client()
     assert isinstance(town.owner.user, User)

@@ -240,6 +240,7 @@ def test_after_a_restore_a_node_takes_orders_again_and_what_nobody_knows_is_told
 
 
 def test_numbers_of_before_a_restore_are_not_given_again(yard: Yard) -> None:
+    yard.agent("n1")
     before = yard.submit().number
     said = io.StringIO()
     call_command("restored", "--skip", "500", stdout=said)
