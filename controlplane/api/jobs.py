@@ -211,7 +211,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Jobs."""
 
     parser_classes = [BoundedJSON, BoundedYAML, BoundedMergePatch]
-    examples = {"name": "1"}
+    examples = {"name": "1", "trace": "00000000-0000-4000-8000-000000000000"}
     queryset = rows.Job.objects.none()
     filterset_class = jobs.JobFilter
     serializer_class = JobSerializer
