@@ -10,6 +10,11 @@ export function split(text, needle) {
   return text.split(new RegExp(`(${needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i"));
 }
 
+let last = Promise.resolve();
+
+/** The answer to a request that is sent once those before it are answered: the server searches once a person at a time. */
+const inTurn = request => (last = last.then(request));
+
 export class LogSearch {
   constructor(log) {
     this.log = log;
@@ -38,7 +43,8 @@ export class LogSearch {
     this.on.hidden = true;
     this.say(t("Searching…"));
     while (this.count < most) {
-      const answer = await fetch(this.log.address({ text: this.text, offset: this.offset, ignore_case: true }, "/search"), { cache: "no-store" }).catch(() => null);
+      const path = this.log.address({ text: this.text, offset: this.offset, ignore_case: true }, "/search");
+      const answer = await inTurn(() => this.run === run && fetch(path, { cache: "no-store" }).catch(() => null));
       if (this.run !== run) return;
       if (answer?.status === 429) {
         await new Promise(done => setTimeout(done, 1000 * Math.min(LONGEST_PAUSE_S, Number(answer.headers.get("Retry-After")) || 1)));
