@@ -342,7 +342,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         examples=[OpenApiExample("Ten seconds", {"tool": "py-spy", "seconds": 10}, request_only=True)],
     )
     @traces.mapping.post
-    def trace(self, request: Request, name: str) -> Response:
+    def take_trace(self, request: Request, name: str) -> Response:
         """Asks for a profile of what a running stage does, on one of its nodes, with a tool that its job file allows.
         The answer has the address at which to watch it."""
         job, asked = self._mine(), self.body(TraceAskSerializer)
@@ -579,7 +579,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
 
 _MAY_NOT = {
     "partial_update": gettext_noop("only {user}, a lead of project {project} or staff may change this job"),
-    "trace": gettext_noop("only {user}, a lead of project {project} or staff may profile this job"),
+    "take_trace": gettext_noop("only {user}, a lead of project {project} or staff may profile this job"),
     "signal": gettext_noop("only {user}, a lead of project {project} or staff may send this job a signal"),
     "requeue": gettext_noop("only {user}, a lead of project {project} or staff may queue this job again"),
     "cancel": gettext_noop("only {user}, a lead of project {project} or staff may cancel this job"),
