@@ -25,10 +25,12 @@ def attach(client: Client, job: JobRecord, *, raw: bool, quiet: bool) -> int:
     from switchyard.logs import LogQuery
 
     printer = Printer(prefixed=len(job.stages) > 1, raw=raw)
-    arrived = _Pump(lambda: client.jobs.chunks(job, LogQuery(), follow=True))
     interrupts = _Interrupts(client, job)
+    arrived: _Pump | None = None
     while True:
         try:
+            # In here, because Ctrl-C may come as soon as its thread runs.
+            arrived = arrived or _Pump(lambda: client.jobs.chunks(job, LogQuery(), follow=True))
             chunk = arrived.next()
             if chunk is None:
                 break

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -486,7 +487,7 @@ class profile:
 
 
 @pytest.fixture
-def asks(runtime: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def asks(runtime: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Where a trace is asked for, of a process with a stand-in for torch, which no test has."""
     package = tmp_path / "torch"
     package.mkdir()
@@ -497,7 +498,9 @@ def asks(runtime: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(runtime, "REPORT_EVERY_S", 0.0)
     monkeypatch.setenv("YARD_TRACE_FILE", str(tmp_path / ".trace"))
-    return tmp_path
+    yield tmp_path
+    for name in ("torch", "torch.profiler"):
+        sys.modules.pop(name, None)
 
 
 def test_a_loop_that_reports_is_traced_for_so_many_steps(runtime: ModuleType, asks: Path) -> None:
