@@ -107,14 +107,20 @@ class Channel:
             return http.client.HTTPSConnection(host, parts.port, timeout=self.timeout_s, context=context)
         return http.client.HTTPConnection(host, parts.port, timeout=self.timeout_s)
 
-    def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> http.client.HTTPResponse:
+    def _send(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, content_type: str, size: int | None = None
+    ) -> http.client.HTTPResponse:
         headers = {**self.server.headers, "Content-Type": content_type}
+        if size is not None:
+            headers["Content-Length"] = str(size)
         full = urlsplit(self.server.url).path.rstrip("/") + path
         for last in (False, True):
             fresh = self._connection is None
             connection = self._connection or self._dial()
             self._connection = connection
             try:
+                if body is not None and not isinstance(body, bytes):
+                    body.seek(0)
                 connection.request(method, full, body=body, headers=headers)
                 return connection.getresponse()
             except (OSError, http.client.HTTPException):
@@ -123,9 +129,19 @@ class Channel:
                     raise
         raise AssertionError("unreachable: the second try either answers or raises")
 
-    def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
-        """Return the answer's body. Raises ServerRefused above status 299, OSError or HTTPException if none comes."""
-        answer = self._send(method, path, body, content_type)
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | IO[bytes] | None = None,
+        content_type: str = "application/json",
+        size: int | None = None,
+    ) -> bytes:
+        """Return the answer's body. A file is sent from its beginning, with its ``size`` in bytes.
+
+        Raises ServerRefused above status 299, OSError or HTTPException if none comes.
+        """
+        answer = self._send(method, path, body, content_type, size)
         self.skew_s = skew_s(answer.getheader("Date"), time.time())
         try:
             content = answer.read(MOST_ANSWER + 1)
@@ -146,21 +162,6 @@ class Channel:
             raise ServerRefused(answer.status, answer.read(4096))
         while piece := answer.read(1 << 20):
             yield piece
-
-    def upload(self, path: str, file: IO[bytes], size: int) -> None:
-        """POST the whole of a file, on a connection of its own. Raises what :meth:`call` raises."""
-        parts = urlsplit(self.server.url)
-        connection = self._dial()
-        headers = {**self.server.headers, "Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        file.seek(0)
-        try:
-            connection.request("POST", parts.path.rstrip("/") + path, body=file, headers=headers)
-            answer = connection.getresponse()
-            content = answer.read(4096)
-        finally:
-            connection.close()
-        if answer.status > 299:
-            raise ServerRefused(answer.status, content)
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"

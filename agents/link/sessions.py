@@ -26,6 +26,7 @@ from agents import VERSION
 from agents.decode import BoundedDecoder, Undecodable, digits, setting
 from agents.ends import Unlaunchable, clause, say
 from agents.link.forwards import forward
+from agents.link.seen_orders import SeenOrders
 from agents.link.server import Server
 from agents.link.session_window import Broken, SessionWindow
 from agents.protocol import (
@@ -52,7 +53,6 @@ MOST: Final = 64
 MOST_FORWARDED: Final = 160
 # Input within the window in pieces of one byte each, and as many words to the command.
 MOST_UNTAKEN_BYTES: Final = 4 * WINDOW_BYTES
-_REMEMBERED: Final = 1_024
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -74,18 +74,14 @@ class Sessions:
         self.most = setting("YARD_AGENT_SESSIONS", MOST)
         # By whether they are of ports.
         self._inside: Counter[bool] = Counter()
-        self._seen: dict[str, None] = {}
+        self._seen = SeenOrders()
         self._door = asyncio.Lock()
 
     def begin(self, orders: list[SessionOrder]) -> None:
         """Dial for every new session."""
         for order in orders:
-            if order.id in self._seen:
-                continue
-            self._seen[order.id] = None
-            while len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-            self.node.spawn(self._serve(order.id))
+            if self._seen.is_new(order.id):
+                self.node.spawn(self._serve(order.id))
 
     async def _serve(self, name: str) -> None:
         try:

@@ -8,6 +8,7 @@ output, so the agent opens no file that a job can exchange.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import os
@@ -19,6 +20,7 @@ from typing import IO, Final
 import msgspec
 
 from agents.ends import Refusal, clause
+from agents.link.seen_orders import SeenOrders
 from agents.link.server import Channel, Server, ServerRefused
 from agents.link.session_window import Broken
 from agents.link.sessions import Sessions, framed, heard, read_end
@@ -44,7 +46,6 @@ UNTAKEN_S: Final = 60
 SPARE_S: Final = 60
 _TRIES: Final = 3
 _PAUSE_S: Final = 5.0
-_REMEMBERED: Final = 1_024
 _LONGEST_SAID: Final = 4_096
 _BATCH: Final = 1 << 20
 _encode = msgspec.json.Encoder().encode
@@ -86,17 +87,13 @@ class Traces:
         self.server = server
         self.sessions = sessions
         self._inside = 0
-        self._seen: dict[str, None] = {}
+        self._seen = SeenOrders()
 
     def begin(self, orders: list[TraceOrder]) -> None:
         """Begin every new trace."""
         for order in orders:
-            if order.id in self._seen:
-                continue
-            self._seen[order.id] = None
-            while len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-            self.node.spawn(self._serve(order))
+            if self._seen.is_new(order.id):
+                self.node.spawn(self._serve(order))
 
     async def _serve(self, order: TraceOrder) -> None:
         self._inside += 1
@@ -155,14 +152,16 @@ class Traces:
         return size
 
     async def _tell(self, order: TraceOrder, news: TraceNews) -> None:
-        await Channel(self.server).ask("POST", TRACE_PATH.format(trace=order.id), _encode(news))
+        with contextlib.closing(Channel(self.server)) as channel:
+            await channel.ask("POST", TRACE_PATH.format(trace=order.id), _encode(news))
 
     async def _send(self, order: TraceOrder, file: IO[bytes], size: int) -> None:
         """Send the file, again if the connection breaks. Raises Refusal if the control plane does not take it."""
         path = TRACE_FILE_PATH.format(trace=order.id)
         for last in range(_TRIES):
             try:
-                await asyncio.to_thread(Channel(self.server, timeout_s=60.0).upload, path, file, size)
+                with contextlib.closing(Channel(self.server, timeout_s=60.0)) as channel:
+                    await asyncio.to_thread(channel.call, "POST", path, file, "application/octet-stream", size)
                 return
             except ServerRefused as error:
                 raise Refusal(clause("TraceNotSent", error=str(error)[:300])) from None

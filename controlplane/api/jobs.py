@@ -338,7 +338,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="jobs_trace",
         request=TraceAskSerializer,
-        responses={202: traced.StageTrace, 409: Problem},
+        responses={202: traced.StageTrace},
         examples=[OpenApiExample("Ten seconds", {"tool": "py-spy", "seconds": 10}, request_only=True)],
     )
     @traces.mapping.post

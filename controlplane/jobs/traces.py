@@ -7,14 +7,13 @@ why there is none. What is not answered in time, or whose part has ended, is FAI
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.core.files.base import File
 from django.core.files.storage import storages
 from django.db import transaction
-from django.db.models import ExpressionWrapper, F, QuerySet, fields
-from django.db.models.functions import Now
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -22,7 +21,7 @@ from agents.protocol import Phase
 from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
-from controlplane.clauses import Told, clause, told
+from controlplane.clauses import Clause, Told, clause, told
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
 from controlplane.jobs.models import Job, Part, StageTrace
@@ -34,6 +33,10 @@ MOST_KEPT: Final = 20
 UNHEARD_S: Final = 60.0
 # After the seconds of the trace itself: until its tool has begun and written, and the agent has sent the file.
 UNFINISHED_S: Final = 180.0
+# After the end of its part, for what the agent still sends.
+ENDED_S: Final = 10.0
+# How many open ones are looked at in one round, those that were asked for first.
+MOST_EXPIRED: Final = 1_000
 
 
 class NotTraced(Exception):
@@ -157,19 +160,21 @@ def _moved(trace_id: uuid.UUID, count: int) -> bool:
 
 def expire() -> None:
     """Give up what no agent answered in time, and what was to be taken of a part that has ended."""
-    rows = StageTrace.objects.filter(state__in=StageTrace.OPEN)
-    now = Now()
-    due = ExpressionWrapper(
-        F("began_at") + F("seconds") * timedelta(seconds=1) + timedelta(seconds=UNFINISHED_S), fields.DateTimeField()
-    )
-    _give_up(rows.filter(part__ended_at__lt=now - timedelta(seconds=10)), told(clause("TracePartEnded")))
-    unheard = rows.filter(state=StageTrace.State.ASKED, asked_at__lt=now - timedelta(seconds=UNHEARD_S))
-    _give_up(unheard, told(clause("TraceUnheard", waited_s=UNHEARD_S)))
-    _give_up(
-        rows.filter(state=StageTrace.State.RUNNING).annotate(due=due).filter(due__lt=now), told(clause("TraceLost"))
-    )
+    now = timezone.now()
+    waiting = StageTrace.objects.filter(state__in=StageTrace.OPEN).select_related("part").order_by("asked_at")
+    for trace in waiting[:MOST_EXPIRED]:
+        if why := _overdue(trace, now):
+            row = StageTrace.objects.filter(id=trace.id, state=trace.state)
+            _moved(trace.id, _fail(row, told(why)))
 
 
-def _give_up(rows: QuerySet[StageTrace], why: Told) -> None:
-    for trace_id in rows.values_list("id", flat=True)[:100]:
-        _moved(trace_id, _fail(StageTrace.objects.filter(id=trace_id, state__in=StageTrace.OPEN), why))
+def _overdue(trace: StageTrace, now: datetime) -> Clause | None:
+    """Return why an open trace is given up; None if it may still come."""
+    ended_at, began_at = trace.part.ended_at, trace.began_at
+    if ended_at and now - ended_at > timedelta(seconds=ENDED_S):
+        return clause("TracePartEnded")
+    if trace.state == StageTrace.State.ASKED and now - trace.asked_at > timedelta(seconds=UNHEARD_S):
+        return clause("TraceUnheard", waited_s=UNHEARD_S)
+    if began_at and now - began_at > timedelta(seconds=trace.seconds + UNFINISHED_S):
+        return clause("TraceLost")
+    return None
