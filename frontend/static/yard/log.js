@@ -1,6 +1,6 @@
 // A log that follows by byte offset. It keeps a window of lines and draws only those in sight; the whole text is one
 // download away. ANSI colours become classes on text nodes: nothing of a log is ever parsed as HTML.
-import { LEVELS, Told } from "./log_lines.js";
+import { lastUpTo, LEVELS, Told } from "./log_lines.js";
 import { LogSearch, split } from "./log_search.js";
 import { ansi, Lines } from "./terminal.js";
 import { num, t } from "./text.js";
@@ -163,15 +163,7 @@ export class Log {
   }
 
   /** Where line `i` is among those that are shown: its own place, or that of the one before it. */
-  placeOf(i) {
-    let low = 0, high = this.shown.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.shown[middle] <= i) low = middle + 1;
-      else high = middle;
-    }
-    return Math.max(0, low - 1);
-  }
+  placeOf(i) { return lastUpTo(this.shown, i); }
 
   /** Scrolls so that line `i` is `above` pixels below the upper edge, because the log beside this one was scrolled. */
   lead(i, above) {

@@ -23,7 +23,7 @@ const RAISED = [
   [/\b(?:segmentation fault|core dumped|out of memory|uncaught exception)\b|\b(?:an|with|fatal|cuda|nccl|hccl|runtime|internal) error\b|\bassertion\b.*\bfailed\b|^Killed$/i, "error"],
 ];
 
-/** A line's level, or null where nothing in it says one; `before` is that of the line before, whose traceback it may go on with. */
+/** A line's level, "info" where nothing in it says one; `before` is that of the line before, whose traceback it may go on with. */
 export function levelOf(line, before = "info") {
   const text = plain(line.slice(0, 4 * HEAD)).replace(RANK, ""), head = text.slice(0, HEAD);
   for (const named of NAMED) {
@@ -92,15 +92,18 @@ export class Told {
   get hasTimes() { return this.isDated !== null; }
 
   /** The index of the last line written at or before a time; 0 where all were written later. */
-  indexAt(time) {
-    let low = 0, high = this.times.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.times[middle] ?? -Infinity) <= time) low = middle + 1;
-      else high = middle;
-    }
-    return Math.max(0, low - 1);
+  indexAt(time) { return lastUpTo(this.times, time); }
+}
+
+/** The index of the last value at or before `most` in a list that never falls; 0 where all are beyond. Null comes first. */
+export function lastUpTo(values, most) {
+  let low = 0, high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((values[middle] ?? -Infinity) <= most) low = middle + 1;
+    else high = middle;
   }
+  return Math.max(0, low - 1);
 }
 
 /** The line of `other` that belongs beside line `i` of `told`, or null where their times cannot be compared. */
