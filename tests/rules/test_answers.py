@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.parsed import parsed
 from tests.rules.test_words import ROOT, chinese, names_in
 
 # Which arguments of a call are sentences for whoever asked: by place, and by name.
@@ -87,13 +88,13 @@ def said(tree: ast.AST, *more: str) -> Iterator[tuple[int, bool]]:
 
 @pytest.mark.parametrize("path", PEOPLE, ids=named)
 def test_what_people_are_refused_with_can_be_translated(path: Path) -> None:
-    lines = sorted({line for line, is_plain in said(ast.parse(path.read_text())) if is_plain})
+    lines = sorted({line for line, is_plain in said(parsed(path)) if is_plain})
     assert not lines, f"{named(path)} says plain words at lines {lines}: _('a template with {{name}}').format(name=...)"
 
 
 @pytest.mark.parametrize("path", PASSED_ON, ids=named)
 def test_what_the_engine_refuses_knows_its_template(path: Path) -> None:
-    lines = sorted({line for line, is_plain in said(ast.parse(path.read_text()), "ValueError") if is_plain})
+    lines = sorted({line for line, is_plain in said(parsed(path), "ValueError") if is_plain})
     assert not lines, f"{named(path)} says plain words at lines {lines}: see scheduler/core/model/sentences.py"
 
 
@@ -125,7 +126,7 @@ def marked() -> Iterator[tuple[str, str]]:
         for path in sorted((ROOT / room).rglob("*.py")):
             if {"migrations", "management"} & set(path.parts):
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.Call) and called(node.func) in MARKS and node.args:
                     first = node.args[0]
                     if isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
+from tests.rules.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agents", "controlplane", "deploy", "scheduler", "switchyard")
 # Django and msgspec look for these names.
@@ -39,7 +41,7 @@ def classes() -> Iterator[tuple[str, Path]]:
         where = path.relative_to(ROOT)
         if "migrations" in where.parts or fnmatch(str(where), POLICIES):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef) and node.name not in REQUIRED and not node.name.startswith("_"):
                 yield node.name, where
 

@@ -20,6 +20,7 @@ import pytest
 
 import agents
 from agents.decode import BoundedDecoder
+from tests.rules.parsed import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDED = {
@@ -139,7 +140,7 @@ def _is_number(value: ast.expr) -> bool:
 
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_strangers_are_read_by_the_bounded_decoders_only(path: Path) -> None:
-    found = list(unbounded(ast.parse(path.read_text())))
+    found = list(unbounded(parsed(path)))
     count, reason = ALLOWED.get(named(path), (0, ""))
     assert len(found) == count, f"{named(path)}: {found} ({reason or 'use agents.decode'})"
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("core", "policies", "predict", "research", "sim")
 PURE = sorted(path for part in PARTS for path in (ROOT / "scheduler" / part).rglob("*.py"))
@@ -59,12 +61,12 @@ def _imports(one: ast.Import | ast.ImportFrom) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_time_and_chance_are_arguments(path: Path) -> None:
-    assert list(offences(ast.parse(path.read_text(encoding="utf-8")))) == []
+    assert list(offences(parsed(path))) == []
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.name)
 def test_the_core_imports_only_the_standard_library_numpy_and_itself(path: Path) -> None:
-    for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for one in ast.walk(parsed(path)):
         if isinstance(one, (ast.Import, ast.ImportFrom)):
             modules = [one.module or ""] if isinstance(one, ast.ImportFrom) else [name.name for name in one.names]
             for module in modules:
@@ -74,7 +76,7 @@ def test_the_core_imports_only_the_standard_library_numpy_and_itself(path: Path)
 
 def test_no_line_of_the_engine_asks_for_the_name_of_a_profile() -> None:
     for path in PURE:
-        for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for one in ast.walk(parsed(path)):
             if isinstance(one, ast.Compare):
                 text = ast.unparse(one)
                 assert "profile.name" not in text, f"{path.name}: {text}"

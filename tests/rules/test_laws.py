@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = sorted(p for p in (ROOT / "controlplane").rglob("*.py") if "migrations" not in p.parts)
 ENGINE = sorted(p for part in ("core", "policies") for p in (ROOT / "scheduler" / part).rglob("*.py"))
@@ -51,17 +53,17 @@ def branches_on(tree: ast.AST, word: str) -> Iterator[int]:
 def test_only_the_services_write_states(path: Path) -> None:
     if named(path) in WRITERS:
         return
-    lines = list(writes_of_state(ast.parse(path.read_text())))
+    lines = list(writes_of_state(parsed(path)))
     assert not lines, f"{named(path)} writes a state at lines {lines}: call the service instead"
 
 
 def test_the_writers_really_are_seen() -> None:
-    assert all(list(writes_of_state(ast.parse((ROOT / path).read_text()))) for path in WRITERS)
+    assert all(list(writes_of_state(parsed(ROOT / path))) for path in WRITERS)
 
 
 @pytest.mark.parametrize("path", ENGINE + RECORD, ids=named)
 def test_nothing_decides_by_what_is_simulated(path: Path) -> None:
-    lines = list(branches_on(ast.parse(path.read_text()), "simulated"))
+    lines = list(branches_on(parsed(path), "simulated"))
     assert not lines, f"{named(path)} forks on *simulated* at lines {lines}: it is a mark for people only"
 
 
@@ -79,6 +81,6 @@ def test_modules_say_what_they_are() -> None:
         for room in rooms
         for path in (ROOT / room).rglob("*.py")
         if path.name != "__init__.py" and "migrations" not in path.parts
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(parsed(path))
     ]
     assert not silent

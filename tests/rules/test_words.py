@@ -18,6 +18,7 @@ from controlplane.clause_templates import FAULTS, RECORD
 from controlplane.clauses import TEMPLATES
 from controlplane.job_templates.shipped import shipped
 from scheduler.core.model.clauses import TEMPLATES as ENGINE
+from tests.rules.parsed import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCALE = ROOT / "frontend" / "locale" / "zh_Hans" / "LC_MESSAGES"
@@ -53,7 +54,7 @@ def said() -> Iterator[tuple[str, str, set[str] | None]]:
     """Each clause that some line makes: where, its code, and the names of its values, or None where they are passed."""
     for path in (p for room in ROOMS for p in (ROOT / room).rglob("*.py") if "migrations" not in p.parts):
         where = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
@@ -97,7 +98,7 @@ def sentences() -> set[str]:
         node.value
         for room in (*ROOMS, "switchyard", "deploy")
         for path in (ROOT / room).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     for one in shipped().values():
