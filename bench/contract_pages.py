@@ -13,7 +13,9 @@ from bench.figures import Figures
 from bench.live import Filled, fresh_database
 from bench.live_pages import paced, web_server
 
-NODES, WATCHED_S, SETTLED_S = 1_024, 600, 30
+NODES, WATCHED_S = 1_024, 600
+# The browser compiles what runs often anew for some minutes; memory is compared from then on.
+WARM_S, WARM_SMALL_S = 300, 30
 PAINTS = 3
 LINES = 1_000_000
 NEEDLE = "CUDA error: an illegal memory access was encountered"
@@ -22,6 +24,8 @@ _PLACES = "[...document.querySelectorAll('.y-side a, .y-menu a')].map(e => e.get
 # Pages come from the server with all their content but charts.
 _FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 _OTHERS = ("/docs", "/admin", "/api")
+# Types of a heap snapshot.
+_CODE, _HELD = ("code",), ("object", "closure", "array", "string", "concatenated string")
 
 
 def measure(small: bool = False) -> Figures:
@@ -31,7 +35,8 @@ def measure(small: bool = False) -> Figures:
         number = _log(cluster.going[0], LINES)
         session = _session(cluster.user)
         with web_server() as (port, _process):
-            return asyncio.run(_measured(f"http://127.0.0.1:{port}", session, number, 60 if small else WATCHED_S))
+            lasts_s = (WARM_SMALL_S, 60) if small else (WARM_S, WATCHED_S)
+            return asyncio.run(_measured(f"http://127.0.0.1:{port}", session, number, *lasts_s))
 
 
 def _session(user: Any) -> str:
@@ -51,36 +56,40 @@ def _log(part: Any, lines: int) -> int:
     return int(part.attempt.stage.job.number)
 
 
-async def _measured(url: str, session: str, number: int, watched_s: int) -> Figures:
+async def _measured(url: str, session: str, number: int, warm_s: int, watched_s: int) -> Figures:
     async with chromium.visitor(url, session) as visitor:
         found = [
-            await _overview(visitor, watched_s),
+            await _overview(visitor, warm_s, watched_s),
             await _paints(visitor),
             await _log_page(visitor, number),
         ]
     return Figures({k: v for one in found for k, v in one.values.items()}, [r for one in found for r in one.remarks])
 
 
-async def _overview(visitor: chromium.Visitor, watched_s: int) -> Figures:
+async def _overview(visitor: chromium.Visitor, warm_s: int, watched_s: int) -> Figures:
     """Watch the overview while every device is measured anew each second, then open it a few times more.
 
-    The longest task is the longest of the time watched, or the median of the longest ones of each opening.
+    The longest task is the longest of the time watched, or the median of the longest ones of each opening. Memory is
+    the JavaScript heap after a forced collection, at the end of that time against its beginning, which is ``warm_s``
+    after the page was opened; what scripts hold of it, without compiled code, stands in the remarks.
     """
     second = 0
     await paced(second)
     async with visitor.page() as page:
         opened = [await _opened(visitor, page)]
         meter = await chromium.Meter.of(page)
-        for second in range(1, SETTLED_S):
+        for second in range(1, warm_s):
             await paced(second)
-        await page.evaluate("__tasks.splice(0)")
+        kept = await meter.kept()
         first = await meter.settled()
+        await page.evaluate("__tasks.splice(0)")
         for _second in range(watched_s):
             second += 1
             await paced(second)
         last = await meter.read()
         tasks = await page.evaluate("__tasks.splice(0)")
         grown = await meter.settled()
+        held = await meter.kept()
     for _time in range(1, PAINTS):
         await paced(second)
         async with visitor.page() as page:
@@ -100,7 +109,8 @@ async def _overview(visitor: chromium.Visitor, watched_s: int) -> Figures:
             (
                 f"memory {first['JSHeapUsedSize'] / 2**20:.1f} to {grown['JSHeapUsedSize'] / 2**20:.1f} MiB, "
                 f"elements {first['Nodes']:.0f} to {grown['Nodes']:.0f}, "
-                f"listeners {first['JSEventListeners']:.0f} to {grown['JSEventListeners']:.0f}"
+                f"listeners {first['JSEventListeners']:.0f} to {grown['JSEventListeners']:.0f}; "
+                f"of it compiled code {_told(kept, held, *_CODE)}, what scripts hold {_told(kept, held, *_HELD)}"
             ),
         ],
     )
@@ -112,6 +122,12 @@ async def _opened(visitor: chromium.Visitor, page: Any) -> list[float]:
     await chromium.drawn(page)
     tasks: list[float] = await page.evaluate("__tasks.splice(0)")
     return tasks
+
+
+def _told(before: dict[str, int], after: dict[str, int], *kinds: str) -> str:
+    """Say how much memory of these kinds there was before and after."""
+    first, last = (sum(found.get(kind, 0) for kind in kinds) / 2**20 for found in (before, after))
+    return f"{first:.2f} to {last:.2f} MiB"
 
 
 def _longest(tasks: list[float]) -> str:

@@ -65,7 +65,7 @@ def _accounted(cluster: DemoCluster, since_days: int) -> None:
                         attempts=cluster.rng.randrange(2, 40),
                     )
                 )
-        LedgerDay.objects.create(day=day, built_at=cluster.now, is_due=False)
+        LedgerDay.objects.create(day=day, built_at=cluster.now, is_due=False, has_jobs=True)
     LedgerEntry.objects.bulk_create(entries)
     first = cluster.now.date() - timedelta(days=365)
     for kind, model, price in (("gpu", "", "1.20"), ("gpu", "H100", "2.80"), ("npu", "", "1.10"), ("cpu", "", "0.03")):

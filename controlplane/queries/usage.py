@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 from django.db import connection
-from django.db.models import Max, Min
+from django.db.models import Max, Min, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -93,7 +93,7 @@ class ProjectShare(msgspec.Struct, frozen=True):
 
 class UsageReport(msgspec.Struct, frozen=True):
     """Usage from the first to the last UTC day, both included. ``as_of`` is when today was counted; ``is_complete``
-    tells whether all days of the range were. ``is_cut`` tells that there are more rows.
+    tells whether all days of the range were, by job too if that is asked. ``is_cut`` tells that there are more rows.
 
     By job, ``results`` are of the jobs that were charged most, of ``job_count`` that are still there. ``rest`` has a
     row for each kind of device with what all others used, also those that retention has removed, so that both add up to
@@ -271,10 +271,12 @@ def project_names(user: User) -> list[str]:
 
 
 def _is_complete(query: UsageQuery) -> bool:
-    """Whether all days of the range that ever had a claim are counted."""
+    """Whether all days of the range that ever had a claim are counted, and by job where that is asked."""
     first = LedgerDay.objects.aggregate(first=Min("day"))["first"]
-    unbuilt = LedgerDay.objects.filter(day__gte=query.first, day__lte=query.last, built_at=None)
-    return first is not None and not unbuilt.exists()
+    missing = Q(has_jobs=False) if "job" in query.by else Q(built_at=None)
+    return (
+        first is not None and not LedgerDay.objects.filter(missing, day__gte=query.first, day__lte=query.last).exists()
+    )
 
 
 def _row(row: Sequence[Any]) -> UsageRow:

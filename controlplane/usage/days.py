@@ -26,9 +26,10 @@ SELECT DISTINCT generate_series((c.opened_at AT TIME ZONE 'UTC')::date,
                                 (least(c.closed_at, %(now)s) AT TIME ZONE 'UTC')::date, interval '1 day')::date
 FROM jobs_claim c WHERE c.opened_at > %(since)s OR c.closed_at > %(since)s
 """
+# Usage by job is added to a day however old it is.
 _DUE: Final = """
-SELECT day FROM usage_ledgerday WHERE (is_due OR built_at < (day + 1)::timestamp AT TIME ZONE 'UTC')
-    AND day <= %(today)s AND (built_at IS NULL OR day >= %(oldest)s)
+SELECT day FROM usage_ledgerday WHERE day <= %(today)s AND (NOT has_jobs
+    OR (is_due OR built_at < (day + 1)::timestamp AT TIME ZONE 'UTC') AND (built_at IS NULL OR day >= %(oldest)s))
 ORDER BY day DESC
 """
 

@@ -125,20 +125,26 @@ def _note_who_waits() -> None:
 
 
 def build(day: date, now: datetime) -> None:
-    """Replace the entries of this day by what the record says of it as of ``now``."""
+    """Replace the entries of this day by what the record says of it as of ``now``.
+
+    Of a day that is counted and whose jobs may have been removed, only those of the jobs that are still there.
+    """
     begin = days.begin_of(day)
     values: dict[str, Any] = {"day": day, "begin": begin, "until": min(now, begin + timedelta(days=1))}
     values |= {"lost": sorted(EVICTED | FAILED), "evicted": sorted(EVICTED), "failed": sorted(FAILED)}
     with transaction.atomic():
         LedgerDay.objects.get_or_create(day=day)
-        LedgerDay.objects.select_for_update().get(day=day)
+        known = LedgerDay.objects.select_for_update().get(day=day)
         with connection.cursor() as cursor:
             cursor.execute("SELECT DISTINCT kind, features::text FROM fleet_device")
-            known = cursor.fetchall()
-            values |= {"kinds": [kind for kind, _ in known], "features": [features for _, features in known]}
-            cursor.execute(_BUILD, values | {"charges": [charges.of(kind, parsed(text)) for kind, text in known]})
+            devices = cursor.fetchall()
+            values |= {"kinds": [kind for kind, _ in devices], "features": [features for _, features in devices]}
+            cursor.execute(_BUILD, values | {"charges": [charges.of(kind, parsed(text)) for kind, text in devices]})
             rows = cursor.fetchall()
-        LedgerEntry.objects.filter(day=day).delete()
-        entries = (LedgerEntry(day=day, **dict(zip(_OF_ENTRY, row, strict=True))) for row in rows)
-        LedgerEntry.objects.bulk_create(entries, batch_size=1000)
-        LedgerDay.objects.filter(day=day).update(built_at=now, is_due=False)
+        if known.built_at is None or day >= days.oldest(now):
+            LedgerEntry.objects.filter(day=day).delete()
+            entries = (LedgerEntry(day=day, **dict(zip(_OF_ENTRY, row, strict=True))) for row in rows)
+            LedgerEntry.objects.bulk_create(entries, batch_size=1000)
+            known.built_at = now
+        known.is_due, known.has_jobs = False, True
+        known.save(update_fields=["built_at", "is_due", "has_jobs"])

@@ -98,15 +98,22 @@ class JobEntry(DeviceTime):
 
 
 class LedgerDay(models.Model):
-    """A UTC day of the ledger: as of when its entries are, and whether they are to be computed again."""
+    """A UTC day of the ledger: as of when its entries are, and whether they are to be computed again.
+
+    ``has_jobs`` is false of a day that was counted before there was usage by job, until that is added.
+    """
 
     day = models.DateField(primary_key=True)
     built_at = models.DateTimeField(null=True)
     is_due = models.BooleanField(default=True)
+    has_jobs = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ["-day"]
-        indexes = [models.Index(fields=["day"], name="ledger_day_due", condition=Q(is_due=True))]
+        indexes = [
+            models.Index(fields=["day"], name="ledger_day_due", condition=Q(is_due=True)),
+            models.Index(fields=["day"], name="ledger_day_without_jobs", condition=Q(has_jobs=False)),
+        ]
 
 
 class LedgerMark(models.Model):

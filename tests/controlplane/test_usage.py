@@ -255,6 +255,31 @@ def test_a_day_whose_jobs_may_be_gone_stays_as_it_was_counted(town: Town) -> Non
     assert len(all_entries()) == 2
 
 
+def test_a_day_from_before_there_was_usage_by_job_gets_it_and_stays_as_it_was_counted(town: Town) -> None:
+    """Until then the answer by job says that not all is counted."""
+    town.machine()
+    card = Device.objects.get(kind="gpu", index=0)
+    then = NOW - timedelta(days=60)
+    for n in range(2):
+        past(town, [(card, 1000)], then + n * timedelta(hours=1), then + (n + 1) * timedelta(hours=1))
+    ledger.refresh(NOW)
+    before, day = all_entries(), days.day_of(then)
+    kept, removed = Job.objects.filter(number__gte=1000).order_by("number")
+    with rewritten():
+        removed.delete()
+    JobEntry.objects.filter(day=day).delete()
+    LedgerDay.objects.filter(day=day).update(has_jobs=False, is_due=True)
+    reader, asked = somebody("auditor"), f"/usage?from={day}&to={day}"
+    assert [reader.read(f"{asked}&by={by}")["is_complete"] for by in ("project", "job")] == [True, False]
+    ledger.refresh(NOW + MINUTE)
+    assert all_entries() == before
+    found = reader.read(f"{asked}&by=job")
+    assert found["is_complete"]
+    assert [(row["job"], row["allocated_device_s"]) for row in found["results"]] == [(kept.number, 3600)]
+    assert [row["allocated_device_s"] for row in found["rest"]] == [3600]
+    assert days.due(NOW + MINUTE) == [NOW.date()]
+
+
 def test_the_database_refuses_a_day_that_was_busier_than_it_was_measured(town: Town) -> None:
     assert town.owner.user is not None
     with pytest.raises(IntegrityError), transaction.atomic():
