@@ -60,7 +60,7 @@ def _make_map(user: User, metric: Metric = "utilisation") -> Parts:
     profiles = dict(Pool.objects.values_list("name", "profile"))
     parts = {
         "layout": json.dumps(_layout(facets)),
-        "html:overview-tiles": _html("tiles", {"tiles": _tiles(redacted(user, found.tiles(devices)))}),
+        "html:overview-tiles": _html("tiles", {"tiles": _tiles(redacted(user, found.tiles(devices, is_folded=True)))}),
         "html:overview-head": _html(
             "head",
             {
