@@ -491,4 +491,5 @@ def test_the_page_counts_the_cores_of_all_models_of_cpus_together(town: Town) ->
     browser = Client()
     browser.force_login(town.owner.user)
     page = browser.get("/").content.decode()
-    assert page.count('class="y-tile"') == 2 and "CPU cores" in page
+    assert page.count('class="y-tile"') == 2
+    assert "CPU cores" in page

@@ -358,15 +358,21 @@ def test_the_page_tells_each_what_is_kept_and_what_would_go(town: Town, settings
     )
     Override.objects.create(project=town.project, kind="logs", days=14, log_bytes=2**30)
     whole = shown(town.staff)
-    assert 'data-key="kind-decisions"' in whole and 'data-key="kind-samples"' in whole
+    assert 'data-key="kind-decisions"' in whole
+    assert 'data-key="kind-samples"' in whole
     assert re.search(r'kind-decisions.*?1 day<.*?>3<span class="l2">', whole, re.DOTALL)
-    assert "keep-default" in whole and "14 days" in whole and "1 GiB" in whole
+    assert "keep-default" in whole
+    assert "14 days" in whole
+    assert "1 GiB" in whole
     own = shown(town.owner)
-    assert "kind-decisions" not in own and "kind-logs" in own and "14 days" in own
+    assert "kind-decisions" not in own
+    assert "kind-logs" in own
+    assert "14 days" in own
     assert 'id="keep-default"' not in own, "whoever may not change it is offered no change"
     assert "project-default" not in shown(town.stranger)
     assert "保留期" in shown(town.staff, "zh-hans")
-    assert "Removed of late" in whole and "Removed of late" not in own
+    assert "Removed of late" in whole
+    assert "Removed of late" not in own
 
 
 def test_the_page_counts_no_further_than_it_must(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,5 +381,6 @@ def test_the_page_counts_no_further_than_it_must(town: Town, settings: Any, monk
     at = timezone.now() - timedelta(days=2)
     Decision.objects.bulk_create(Decision(at=at, profile="hybrid", duration_ms=1, waiting=0) for _ in range(3))
     (found,) = [each for each in retention.overview(town.staff.user).kinds if each.kind == "decisions"]
-    assert found.next is not None and (found.next.rows, found.next.at_least) == (2, True)
+    assert found.next is not None
+    assert (found.next.rows, found.next.at_least) == (2, True)
     assert re.search(r"kind-decisions.*?>2\+<", shown(town.staff), re.DOTALL)
