@@ -318,6 +318,9 @@ function plotly() {
     if (!lang.startsWith("zh")) return;
     globalThis.module = { exports: {} }; // the locale file is written for a module loader
     await script(words);
+    // Without these an axis says 十一 3 for the third of November.
+    const dates = { year: "%Y年", month: "%Y年%-m月", dayMonth: "%-m月%-d日", dayMonthYear: "%Y年%-m月%-d日" };
+    Object.assign(globalThis.module.exports.format, dates);
     Plotly.register(globalThis.module.exports);
     delete globalThis.module;
   });
