@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 
 def span(seconds: Any) -> str:
@@ -34,3 +35,8 @@ def gib(size: Any) -> str:
     if number >= 2**30:
         return f"{number / 2**30:.4g} GiB"
     return f"{number / 2**20:.3g} MiB" if number >= 2**20 else f"{number / 1024:.3g} KiB"
+
+
+def cores(milli: int) -> str:
+    """Thousandths of cores as a number of cores."""
+    return ngettext("{n} core", "{n} cores", 1 if milli == 1000 else 2).format(n=f"{milli / 1000:g}")

@@ -1,4 +1,5 @@
-"""What projects of the simulated cluster may use and have used: quotas, budgets, limits, ledger and schedules."""
+"""What projects of the simulated cluster may use and have used: quotas, budgets, limits, ledger,
+schedules and retention."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from datetime import timedelta
 from controlplane.accounts.models import Project, User
 from controlplane.demo.cluster import DemoCluster
 from controlplane.pools.models import Budget, Limit, Pool, Quota
+from controlplane.retention.models import Override, Removal
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.usage import ledger
 from controlplane.usage.models import LedgerDay, LedgerEntry, Price
@@ -17,6 +19,9 @@ def write(cluster: DemoCluster, since_days: int) -> None:
     _accounted(cluster, since_days)
     _entitled(cluster)
     _scheduled(cluster)
+    Override.objects.create(project=Project.objects.get(name="vision"), kind="logs", days=30, log_bytes=20 * 2**30)
+    went = {"idempotency": {"rows": 12, "size_bytes": 0, "oldest": (cluster.now - timedelta(days=1)).isoformat()}}
+    Removal.objects.create(went=went)
 
 
 def _scheduled(cluster: DemoCluster) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from controlplane.fleet import divisions, world
 from controlplane.fleet.models import Device as DeviceRow
@@ -103,12 +105,16 @@ def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> 
         stage=stage.name, why=why, pool=pool, devices=has or _("no devices yet")
     )
     if left_out := _too_open(pool):
-        said += _("; {n} nodes of it are left out, for it requires isolation {level}").format(**left_out)
+        said += ngettext(
+            "; {n} node of it is left out, for it requires isolation {level}",
+            "; {n} nodes of it are left out, for it requires isolation {level}",
+            left_out["n"],
+        ).format(**left_out)
     wanted = {ask["partition"] for way in stage.request["alternatives"] for ask in way["asks"] if ask.get("partition")}
     return said + _("; {what}").format(what=_partitions(inside, wanted, pool)) if wanted else said
 
 
-def _too_open(name: str) -> dict[str, object]:
+def _too_open(name: str) -> dict[str, Any]:
     """Return how many nodes of a pool have less isolation than it requires, and the required level; empty if none."""
     pool = Pool.objects.filter(name=name).first()
     found = pool.nodes.values_list("isolation", flat=True) if pool else ()

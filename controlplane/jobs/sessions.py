@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from agents.protocol import MASK, Phase, SessionEnd, tells_secret
 from controlplane import changes
@@ -122,10 +123,18 @@ def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Sessi
         _lock()
         held = Session.objects.filter(heard, ended_at=None, of__isnull=False)
         if held.filter(user=user).count() >= settings.CONNECTIONS_PER_USER:
-            text = _("you have {most} connections to ports open, which is the most; close one first")
+            text = ngettext(
+                "you have {most} connection to ports open, which is the most; close it first",
+                "you have {most} connections to ports open, which is the most; close one first",
+                settings.CONNECTIONS_PER_USER,
+            )
             raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))
         if held.filter(part__node=whole.part.node).count() >= settings.CONNECTIONS_PER_NODE:
-            text = _("{most} connections to ports are open on node {node}, which is the most; wait until one has ended")
+            text = ngettext(
+                "{most} connection to ports is open on node {node}, which is the most; wait until it has ended",
+                "{most} connections to ports are open on node {node}, which is the most; wait until one has ended",
+                settings.CONNECTIONS_PER_NODE,
+            )
             raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name))
         return Session.objects.create(
             of=whole, part=whole.part, user=user, token=token.digest, port=whole.port, stdin=True, channel=channel,
@@ -167,10 +176,18 @@ def _check_room(user: User, node: Node) -> None:
     _lock()
     held = Session.objects.filter(ended_at=None, of=None)
     if held.filter(user=user).count() >= settings.SESSIONS_PER_USER:
-        text = _("you have {most} sessions open, which is the most; end one first")
+        text = ngettext(
+            "you have {most} session open, which is the most; end it first",
+            "you have {most} sessions open, which is the most; end one first",
+            settings.SESSIONS_PER_USER,
+        )
         raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_USER))
     if held.filter(part__node=node).count() >= settings.SESSIONS_PER_NODE:
-        text = _("{most} sessions are open on node {node}, which is the most; wait until one has ended")
+        text = ngettext(
+            "{most} session is open on node {node}, which is the most; wait until it has ended",
+            "{most} sessions are open on node {node}, which is the most; wait until one has ended",
+            settings.SESSIONS_PER_NODE,
+        )
         raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_NODE, node=node.name))
 
 

@@ -15,6 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from redis.exceptions import RedisError
 
 from controlplane.accounts.keys import KeyUnavailable, wrapper
@@ -77,7 +78,11 @@ def _tables() -> tuple[bool, str]:
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if missing:
         names = ", ".join(f"{one.app_label}.{one.name}" for one, _backwards in missing[:5])
-        problem = _("{n} migrations are not applied ({names}); run: python manage.py migrate")
+        problem = ngettext(
+            "{n} migration is not applied ({names}); run: python manage.py migrate",
+            "{n} migrations are not applied ({names}); run: python manage.py migrate",
+            len(missing),
+        )
         return False, problem.format(n=len(missing), names=names)
     return True, _("all migrations are applied")
 
@@ -167,7 +172,8 @@ def _secrets() -> tuple[bool, str]:
 def _nodes() -> tuple[bool, str]:
     states = list(Node.objects.values_list("state", flat=True))
     ready = states.count("READY")
-    return bool(ready) or not states, _("{n} of {all} are READY").format(n=ready, all=len(states))
+    said = ngettext("{n} of {all} is READY", "{n} of {all} are READY", ready)
+    return bool(ready) or not states, said.format(n=ready, all=len(states))
 
 
 _VITAL: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {

@@ -64,8 +64,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "elements": [
                 {
                     **each,
-                    "points": [each["parameters"].get(name) for name in parameters],
-                    "numbers": [each["values"].get(name) for name in metrics],
+                    "given": [(name, each["parameters"].get(name)) for name in parameters],
+                    "reported": [(name, each["values"].get(name)) for name in metrics],
                     "is_best": (answer.body["best"] or {}).get("index") == each["index"],
                 }
                 for each in redacted(user, arrays.elements(row, rows))

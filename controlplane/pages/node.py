@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -10,6 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.permissions import Permit, may
+from controlplane.fleet.models import Device
 from controlplane.pages import links_graph
 from controlplane.pages.counted import counted
 from controlplane.pages.device import error_text
@@ -17,6 +20,7 @@ from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.topology import legend
 from controlplane.queries import jobs, nodes, topology
+from controlplane.queries.devices import last_measured
 from controlplane.queries.overview import state_of
 from controlplane.queries.reading import API, redacted
 from controlplane.queries.words import told_texts
@@ -63,6 +67,14 @@ def _look(node: dict[str, Any], device: dict[str, Any]) -> str:
     return {"offline": "na", "unhealthy": "bad", "draining": "drain"}.get(state, state)
 
 
+def _last_measured(devices: Sequence[Mapping[str, Any]]) -> datetime | None:
+    """When these devices were last measured, if nothing was measured of late."""
+    if not devices or any(device["sample"] for device in devices):
+        return None
+    ids = Device.objects.filter(uuid__in=[device["uuid"] for device in devices]).values_list("id", flat=True)
+    return last_measured(ids)
+
+
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
     user = reader(request)
@@ -82,6 +94,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "near": placed,
             "graph": placed and links_graph.graph(placed, looks),
             "legend": legend(looks.values()),
+            "measured_at": _last_measured(node["devices"]),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": found,
             "job_count": len(numbers),

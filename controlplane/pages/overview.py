@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -32,7 +32,8 @@ from controlplane.pools.models import Pool
 from controlplane.queries import capacity_history, checklist, device_map, gangs, loads, timeline
 from controlplane.queries import overview as found
 from controlplane.queries.attention import HeldDevice, attention
-from controlplane.queries.device_map import METRICS, UNITS, Facet, Metric
+from controlplane.queries.device_map import METRICS, UNITS, Facet, Metric, SeenDevice
+from controlplane.queries.devices import last_measured
 from controlplane.queries.reading import API, Representation, redacted
 from controlplane.queries.snapshots import Parts, Shared, TopicSource
 
@@ -60,7 +61,9 @@ def _make_map(user: User, metric: Metric = "utilisation") -> Parts:
     profiles = dict(Pool.objects.values_list("name", "profile"))
     parts = {
         "layout": json.dumps(_layout(facets)),
-        "html:overview-tiles": _html("tiles", {"tiles": _tiles(redacted(user, found.tiles(devices)))}),
+        "html:overview-tiles": _html(
+            "tiles", {"tiles": _tiles(redacted(user, found.tiles(devices, is_folded=True)), devices)}
+        ),
         "html:overview-head": _html(
             "head",
             {
@@ -227,7 +230,8 @@ def _charts(parts: Mapping[str, Any], unit: str) -> list[dict[str, Any]]:
     return charts
 
 
-def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _tiles(tiles: Iterable[Mapping[str, Any]], devices: Iterable[SeenDevice]) -> list[dict[str, Any]]:
+    """The tiles with the shares of their bars; those whose use is not measured now, with when it last was."""
     shown = []
     for tile in sorted(tiles, key=lambda tile: tile["kind"] == "cpu"):
         total = tile["total"] or 1
@@ -236,6 +240,7 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         shown.append(
             {
                 **tile,
+                "measured_at": _last_measured(tile, devices),
                 "used_share": used / total,
                 "idle_share": (tile["allocated"] - used) / total,
                 "off_share": (tile["total"] - tile["healthy"]) / total,
@@ -244,6 +249,19 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return shown
+
+
+def _last_measured(tile: Mapping[str, Any], devices: Iterable[SeenDevice]) -> datetime | None:
+    if not tile["allocated"] or tile["used_mean"] is not None:
+        return None
+    is_one = tile["kind"] == "cpu"  # all models of CPUs have one tile
+    return last_measured(
+        device.id
+        for device in devices
+        if device.kind == tile["kind"]
+        and device.simulated == tile["simulated"]
+        and (is_one or device.model == tile["model"])
+    )
 
 
 @login_required

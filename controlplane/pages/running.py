@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from controlplane.amounts import gib
+from controlplane.amounts import cores, gib
 from scheduler.core.model.lifecycle import State
 
 
@@ -72,7 +72,7 @@ def gets(share: Mapping[str, Any]) -> str:
     if share.get("cpus") is not None:
         said.append(_("cores {cores}").format(cores=",".join(map(str, share["cpus"]))))
     elif share.get("cpus_milli") is not None:
-        said.append(_("{n} cores").format(n=f"{share['cpus_milli'] / 1000:g}"))
+        said.append(cores(share["cpus_milli"]))
     if share.get("cpu_weight") is not None:
         said.append(_("CPU weight {n}").format(n=share["cpu_weight"]))
     if share.get("io_weight") is not None:

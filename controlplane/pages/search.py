@@ -43,6 +43,7 @@ PAGES: Final = (
     Command(gettext_lazy("Service accounts"), "/service-accounts", "api"),
     Command(gettext_lazy("Your user page"), "/user", "profiles"),
     Command(gettext_lazy("Health"), "/health", "health"),
+    Command(gettext_lazy("Retention"), "/retention", "s-suspended"),
     Command(gettext_lazy("Documentation"), "/docs/", "docs"),
     Command(gettext_lazy("API reference"), "/api/v1/docs", "api"),
     Command(gettext_lazy("Audit log"), "/audit", "audit", Permit.SEE_AUDIT),

@@ -119,7 +119,12 @@ def _table(rows: list[Mapping[str, Any]], load: float) -> dict[str, Any]:
     lines = []
     for key, title, how in _figures():
         cells = [
-            {"value": column["figures"].get(key), "spread": column["spread"].get(key), "many": column["seeds"] > 1}
+            {
+                "profile": column["profile"],
+                "value": column["figures"].get(key),
+                "spread": column["spread"].get(key),
+                "many": column["seeds"] > 1,
+            }
             for column in columns
         ]
         if any(cell["value"] is not None for cell in cells):
@@ -151,11 +156,11 @@ def _sweep(rows: list[Mapping[str, Any]], loads: list[float]) -> dict[str, Any]:
 def _projects(cells: list[Mapping[str, Any]], load: float) -> dict[str, Any]:
     own = [cell for cell in cells if cell["load"] == load]
     names = sorted({row["project"] for cell in own for row in cell["projects"]})[:20]
-    by = [{row["project"]: row for row in cell["projects"]} for cell in own]
+    by = [(cell["profile"], {row["project"]: row for row in cell["projects"]}) for cell in own]
     return {
         "load": f"{load:g}",
         "profiles": [cell["profile"] for cell in own],
-        "rows": [{"project": name, "cells": [found.get(name) for found in by]} for name in names],
+        "rows": [{"project": name, "cells": [(profile, found.get(name)) for profile, found in by]} for name in names],
     }
 
 

@@ -273,7 +273,7 @@ def show(request: HttpRequest) -> HttpResponse:
         {
             "chart": drawn,
             "chosen": chosen,
-            "ranges": list(RANGES),
+            "ranges": [(name, last - first) for name, (first, last) in RANGES.items()],
             "pool": pool,
             "part": part,
             "pools": pools.names(),

@@ -107,7 +107,7 @@ def show(request: HttpRequest) -> HttpResponse:
         "usage.html",
         {
             "span": span,
-            "ranges": list(spans),
+            "ranges": [(name, days * 86_400) for name, days in spans.items()],
             "group": group,
             "groups": GROUPS,
             "title": GROUPS[group],

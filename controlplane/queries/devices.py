@@ -112,6 +112,18 @@ def newest_samples(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Sample]:
         return {row[0]: Sample(*row[1:]) for row in cursor.fetchall()}
 
 
+def last_measured(ids: Iterable[uuid.UUID]) -> datetime | None:
+    """When any of these devices was last measured, however long ago; None if it never was, or is forgotten."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT max(s.at) FROM unnest(%s::uuid[]) AS d(id) CROSS JOIN LATERAL (
+                   SELECT at FROM fleet_device_sample WHERE device_id = d.id ORDER BY at DESC LIMIT 1) s""",
+            [list(ids)],
+        )
+        found: datetime | None = cursor.fetchone()[0]
+        return found
+
+
 def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[OpenClaim]]:
     """The open claims on these devices; claims of jobs that this user may not see have no names."""
     held: dict[uuid.UUID, list[OpenClaim]] = defaultdict(list)

@@ -254,11 +254,15 @@ class Counted(Protocol):
     def u(self) -> float | None: ...
 
 
-def tiles(devices: Iterable[Counted]) -> list[Tile]:
-    """A tile for each kind and model, with simulated devices in tiles of their own."""
+def tiles(devices: Iterable[Counted], is_folded: bool = False) -> list[Tile]:
+    """A tile for each kind and model, with simulated devices in tiles of their own.
+
+    With ``is_folded`` all models of CPUs are one tile, whose model is empty.
+    """
     groups: dict[tuple[str, str, bool], list[Counted]] = defaultdict(list)
     for device in devices:
-        groups[device.kind, device.model, device.simulated].append(device)
+        model = "" if is_folded and device.kind == "cpu" else device.model
+        groups[device.kind, model, device.simulated].append(device)
     order = {"cpu": 0, "gpu": 1, "npu": 2}
     return [
         _tile(*key, groups[key])

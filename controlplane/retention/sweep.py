@@ -74,14 +74,14 @@ def _summed(rows: list[Row]) -> Went:
     return Went(len(rows), sum(row.size for row in rows), rows[0].at if rows else None)
 
 
-def preview(project: Project | None = None, now: datetime | None = None) -> list[Due]:
-    """Return what would be removed now, of one project or of all and the cluster."""
+def preview(project: Project | None = None, now: datetime | None = None, most_counted: int = MOST_COUNTED) -> list[Due]:
+    """Return what would be removed now, of one project or of all and the cluster; of each kind at most so many rows."""
     now = now or timezone.now()
     found = []
     for kind, whose in places(project):
         rule = rules.rule_of(kind, whose)
-        rows = _chosen(kind, whose, rule, now, MOST_COUNTED + 1)
-        found.append(Due(kind, whose, rule, _summed(rows[:MOST_COUNTED]), len(rows) > MOST_COUNTED))
+        rows = _chosen(kind, whose, rule, now, most_counted + 1)
+        found.append(Due(kind, whose, rule, _summed(rows[:most_counted]), len(rows) > most_counted))
     return found
 
 

@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from kombu.exceptions import OperationalError
 
 from controlplane import changes, storage
@@ -55,15 +56,19 @@ def check_room(user: User) -> None:
     running = Simulation.objects.filter(phase__in=OPEN)
     if running.filter(user=user).count() >= settings.SIMULATIONS_PER_USER:
         raise TooManySimulations(
-            _("{n} simulations of yours run already; wait for one, or cancel one").format(
-                n=settings.SIMULATIONS_PER_USER
-            )
+            ngettext(
+                "{n} simulation of yours runs already; wait for it, or cancel it",
+                "{n} simulations of yours run already; wait for one, or cancel one",
+                settings.SIMULATIONS_PER_USER,
+            ).format(n=settings.SIMULATIONS_PER_USER)
         )
     if running.count() >= settings.SIMULATIONS_AT_ONCE:
         raise TooManySimulations(
-            _("{n} simulations run already, as many as may at once; wait for one").format(
-                n=settings.SIMULATIONS_AT_ONCE
-            )
+            ngettext(
+                "{n} simulation runs already, as many as may at once; wait for it",
+                "{n} simulations run already, as many as may at once; wait for one",
+                settings.SIMULATIONS_AT_ONCE,
+            ).format(n=settings.SIMULATIONS_AT_ONCE)
         )
 
 

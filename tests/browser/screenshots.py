@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/screenshots: the seeded yard, in a real Chromium.
+"""Takes the pictures of docs/screenshots: the seeded yard, in a real Chromium. Those of Chinese pages lie in zh.
 
 ``./script/screenshots`` takes all of them, ``./script/screenshots jobs-light`` one. ``./script/screenshots tour`` makes
 the one that moves, from a stack that really runs; it needs Pillow, from docs/requirements.txt.
@@ -23,20 +23,21 @@ JOB = "qwen3-32b-sft"
 SHOTS = (
     ("overview-light", "/", "light", 1440, "en-US", None),
     ("overview-dark", "/", "dark", 1440, "en-US", None),
-    ("overview-zh", "/", "light", 1440, "zh-CN", None),
+    ("zh/overview-light", "/", "light", 1440, "zh-CN", None),
     ("overview-phone", "/", "dark", 390, "en-US", 1500),
     ("jobs-light", "/jobs", "light", 1440, "en-US", None),
     ("job-light", "/jobs/{job}", "light", 1440, "en-US", None),
     ("job-dark", "/jobs/{job}", "dark", 1440, "en-US", None),
     ("why-light", "/jobs/{waiting}", "light", 1440, "en-US", 760),
+    ("zh/why-light", "/jobs/{waiting}", "light", 1440, "zh-CN", 760),
     ("timeline-light", "/timeline", "light", 1440, "en-US", None),
     ("usage-light", "/usage", "light", 1440, "en-US", None),
     ("decision-light", "/decisions/2", "light", 1440, "en-US", None),
     ("simulation-light", "/simulations/1", "light", 1440, "en-US", None),
     ("profiles-light", "/profiles", "light", 1440, "en-US", None),
     ("profile-dark", "/profiles/night-shift", "dark", 1440, "en-US", None),
-    ("profile-zh", "/profiles/night-shift", "light", 1440, "zh-CN", None),
     ("profiles-phone", "/profiles", "dark", 390, "en-US", 1500),
+    ("zh/usage-light", "/usage", "light", 1440, "zh-CN", None),
     ("submit-light", "/jobs/new?from={job}", "light", 1440, "en-US", None),
 )
 
@@ -50,12 +51,12 @@ def take(browser: Browser, site: Site) -> None:
             continue
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)  # type: ignore[arg-type]
         page = context.new_page()
+        site.pulse()  # the overview, which is shown after the sign-in, keeps what it measured for a moment
         page.goto(f"{site.url}/sign-in")
         page.fill("[name=username]", "admin")
         page.fill("[name=password]", PASSWORD)
         page.click("button[type=submit]")
         page.wait_for_selector("[data-live-pill]")
-        site.pulse()
         page.goto(site.url + path.format(**numbers))
         page.wait_for_selector("[data-live-pill][data-state=live]")
         page.wait_for_timeout(1500)
@@ -77,7 +78,7 @@ def main() -> None:
 
         film.main(chromium)
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "zh").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="yard-shots-") as folder:
         state = Path(folder)
         stores = _stores(state)

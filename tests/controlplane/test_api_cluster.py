@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -23,6 +24,7 @@ from controlplane.queries import (
     attempts,
     capacity_history,
     decisions,
+    device_map,
     devices,
     events,
     gangs,
@@ -475,3 +477,19 @@ def test_the_topology_tells_groups_numa_nodes_and_what_links_carry(town: Town) -
     (declared,) = town.owner.read("/topology?node=n1")["results"]
     assert (declared["gbps"], declared["is_measured"]) == (400.0, False)
     assert town.owner.read("/topology?pool=nowhere")["results"] == []
+
+
+def test_the_page_counts_the_cores_of_all_models_of_cpus_together(town: Town) -> None:
+    town.agent("n1", cpu("n1"), gpu("n1"))
+    town.agent("n2", msgspec.structs.replace(cpu("n2"), model="EPYC 9654"))
+    seen = device_map.seen(device_map.nodes_now(), {})
+    assert [(tile.model, tile.total) for tile in overview.tiles(seen) if tile.kind == "cpu"] == [
+        ("EPYC 9654", 2.0), ("Xeon", 2.0),
+    ]  # fmt: skip
+    (cores,) = (tile for tile in overview.tiles(seen, is_folded=True) if tile.kind == "cpu")
+    assert (cores.model, cores.total) == ("", 4.0)
+    browser = Client()
+    browser.force_login(town.owner.user)
+    page = browser.get("/").content.decode()
+    assert page.count('class="y-tile"') == 2
+    assert "CPU cores" in page

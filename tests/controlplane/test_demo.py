@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.models import F
+from django.test import Client
 
+from controlplane.accounts.models import User
 from controlplane.demo import week
 from controlplane.demo.cluster import DemoCluster
-from controlplane.fleet.models import Device, Node
+from controlplane.fleet.models import Device, DeviceSample, Node
 from controlplane.jobs.models import Attempt, Bundle, Job
 from controlplane.operations import invariants
 from controlplane.pools.models import Pool
@@ -36,8 +40,33 @@ def test_it_fills_an_empty_database_with_a_week_that_breaks_no_invariant() -> No
     assert not Node.objects.filter(simulated=False).exists()
     assert not Device.objects.filter(simulated=False).exists()
     assert invariants.broken() == []
+    assert "seed_demo --keep-measuring goes on" in said.getvalue()
     with pytest.raises(CommandError, match="has 10 nodes and"):
         call_command("seed_demo", stdout=said)
+
+
+def test_it_goes_on_measuring_the_demo_that_is_there_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    call_command("seed_demo", days=0, stdout=StringIO())
+    DeviceSample.objects.update(at=F("at") - timedelta(minutes=30))
+    last_at = DeviceSample.objects.latest("at").at
+    browser = Client()
+    browser.force_login(User.objects.get(username="admin"))
+    for path in ("/", "/nodes/g01"):
+        assert "use last measured" in browser.get(path).content.decode()
+    asleep: list[float] = []
+
+    def interrupt(seconds: float) -> None:
+        asleep.append(seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("controlplane.demo.management.commands.seed_demo.time.sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        call_command("seed_demo", keep_measuring=True, stdout=StringIO())
+    assert asleep
+    assert DeviceSample.objects.latest("at").at > last_at
+    Node.objects.create(name="real", credential_digest="x")
+    with pytest.raises(CommandError, match="fills only one that has none of both"):
+        call_command("seed_demo", keep_measuring=True, stdout=StringIO())
 
 
 def test_it_refuses_a_database_with_a_node_and_wrong_options() -> None:

@@ -327,6 +327,11 @@ def test_every_sentence_of_a_script_has_its_chinese(client: Client) -> None:
     entries = _entries("djangojs")
     scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
     assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(entries)
+    counted = set(re.findall(r'\btn\([^"]+, "([^"]+)", "([^"]+)"', scripts))
+    assert len(counted) == len(re.findall(r"\btn\(", scripts))
+    assert {one for one, _ in counted} <= set(entries)
+    catalogue = (FRONTEND / "locale/zh_Hans/LC_MESSAGES/djangojs.po").read_text()
+    assert [one for one, many in counted if f'msgid "{one}"\nmsgid_plural "{many}"\n' not in catalogue] == []
     assert [key for key in entries if f'"{key}"' not in scripts] == [], "words that no script says"
     words = client.get("/words.js", headers={"Accept-Language": "zh-CN"})
     assert json.dumps(entries["Polling {n} s"]) in words.content.decode(), "as Django's catalogue gives it to a page"

@@ -39,6 +39,9 @@ def test_an_array_tells_its_elements_and_draws_their_points(town: Town) -> None:
     for language, words in (("en", ("Best so far", "at most 2 at a time")), ("zh-hans", ("目前最佳", "同时最多 2 个"))):
         text = reading(town, "owner", f"/arrays/{number}?metric=loss", language).content.decode()
         assert all(word in text for word in words)
+    # Narrow, a row is a card whose figures have their names beside them.
+    assert 'data-label="lr">0.1</td>' in text
+    assert 'data-label="loss">0.5</td>' in text
     drawn = drawn_in(text)
     assert [axis["name"] for axis in drawn["axes"]] == ["lr", "seed", "loss"]
     assert [(line["name"], line["values"], line["level"]) for line in drawn["lines"]] == [

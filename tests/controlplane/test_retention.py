@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from controlplane.accounts.models import IdempotencyKey
 from controlplane.jobs import logs, service
 from controlplane.jobs.models import Bundle, Claim, Decision, Event, Job, LogSpan, Part, PartLog, Stage
+from controlplane.queries import retention
 from controlplane.retention import rules, sweep
 from controlplane.retention.choice import Row, choose
 from controlplane.retention.kinds import KINDS, NAMED
@@ -337,3 +339,48 @@ def test_the_administration_shows_it(town: Town) -> None:
     kept = {"project": str(town.project.pk), "kind": "jobs", "days": "5"}
     answer = client.post("/admin/retention/override/add/", kept)
     assert b"for 31 days at least" in answer.content
+
+
+# -- the page
+
+
+def shown(person: Any, language: str = "en") -> str:
+    client = Client(headers={"accept-language": language})
+    client.force_login(person.user)
+    return client.get("/retention").content.decode()
+
+
+def test_the_page_tells_each_what_is_kept_and_what_would_go(town: Town, settings: Any) -> None:
+    settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "decisions": 1}
+    now = timezone.now()
+    Decision.objects.bulk_create(
+        Decision(at=now - timedelta(days=2), profile="hybrid", duration_ms=1, waiting=0) for _ in range(3)
+    )
+    Override.objects.create(project=town.project, kind="logs", days=14, log_bytes=2**30)
+    whole = shown(town.staff)
+    assert 'data-key="kind-decisions"' in whole
+    assert 'data-key="kind-samples"' in whole
+    assert re.search(r'kind-decisions.*?1 day<.*?>3<span class="l2">', whole, re.DOTALL)
+    assert "keep-default" in whole
+    assert "14 days" in whole
+    assert "1 GiB" in whole
+    own = shown(town.owner)
+    assert "kind-decisions" not in own
+    assert "kind-logs" in own
+    assert "14 days" in own
+    assert 'id="keep-default"' not in own, "whoever may not change it is offered no change"
+    assert "project-default" not in shown(town.stranger)
+    assert "保留期" in shown(town.staff, "zh-hans")
+    assert "Removed of late" in whole
+    assert "Removed of late" not in own
+
+
+def test_the_page_counts_no_further_than_it_must(town: Town, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "decisions": 1}
+    monkeypatch.setattr(retention, "MOST_SHOWN", 2)
+    at = timezone.now() - timedelta(days=2)
+    Decision.objects.bulk_create(Decision(at=at, profile="hybrid", duration_ms=1, waiting=0) for _ in range(3))
+    (found,) = [each for each in retention.overview(town.staff.user).kinds if each.kind == "decisions"]
+    assert found.next is not None
+    assert (found.next.rows, found.next.at_least) == (2, True)
+    assert re.search(r"kind-decisions.*?>2\+<", shown(town.staff), re.DOTALL)

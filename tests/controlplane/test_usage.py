@@ -671,7 +671,7 @@ def test_the_page_by_job_leads_to_the_receipts_of_jobs_that_the_reader_may_see(u
     assert "jobs that are no longer there" in gone
     assert "other jobs" not in gone
     assert "range=365d" not in gone
-    assert 'aria-current="true">30d' in shown(used.viewer, range="365d")
+    assert 'aria-current="true">30 d' in shown(used.viewer, range="365d")
 
 
 def test_the_receipt_and_the_usage_of_claims_that_share_a_device_say_the_same(town: Town) -> None:

@@ -1,4 +1,4 @@
-import { clock, clockOf, gib, num, span, t, wall } from "../../frontend/static/yard/text.js";
+import { clock, clockOf, gib, num, span, t, tn, wall } from "../../frontend/static/yard/text.js";
 import { equal, test } from "./check.js";
 
 test("spans have two units at most", () => {
@@ -15,6 +15,15 @@ test("words come from the catalogue, with their values", () => {
   globalThis.gettext = text => ({ "{n} lines": "{n} 行" })[text] ?? text;
   equal([t("{n} lines", { n: 2 }), t("unknown")], ["2 行", "unknown"]);
   globalThis.gettext = before;
+});
+
+test("a count of one has words of its own", () => {
+  const found = count => tn(count, "{n} line of {all}", "{n} lines of {all}", { all: 9 });
+  equal([0, 1, 2, 1200].map(found), ["0 lines of 9", "1 line of 9", "2 lines of 9", `${num(1200)} lines of 9`]);
+  const before = globalThis.ngettext;
+  globalThis.ngettext = (one, many, count) => `${count === 1 ? "eine" : "{n}"} ${many}`;
+  equal(tn(1, "{n} row", "rows"), "eine rows");
+  globalThis.ngettext = before;
 });
 
 test("a moment of today is its time alone", () => {

@@ -36,6 +36,14 @@ def test_links_and_pictures_inside_the_project_exist(page: Path) -> None:
     assert not missing
 
 
+def test_links_of_the_dashboard_lead_to_pages_of_the_documentation() -> None:
+    folders = (ROOT / "frontend" / "templates", ROOT / "controlplane" / "pages")
+    texts = [path.read_text() for folder in folders for path in folder.rglob("*.*") if path.suffix in {".html", ".py"}]
+    links = {link for text in texts for link in re.findall(r'"/docs/([^"#]+)(?:#[^"]*)?"', text)} - {"<path:name>"}
+    assert len(links) > 3
+    assert [link for link in links if not (ROOT / "docs" / link.replace(".html", ".md")).is_file()] == []
+
+
 def test_the_scripts_that_the_readme_names_exist() -> None:
     named = set(re.findall(r"\./script/([a-z-]+)", (ROOT / "README.md").read_text()))
     assert {"demo", "test", "up", "bench"} <= named

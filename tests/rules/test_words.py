@@ -32,9 +32,9 @@ def names_in(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name}
 
 
-def chinese() -> dict[str, str]:
+def chinese(domain: str = "django") -> dict[str, str]:
     """What is compiled, for that is what pages show."""
-    with (LOCALE / "django.mo").open("rb") as file:
+    with (LOCALE / f"{domain}.mo").open("rb") as file:
         return dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
 
 
@@ -132,3 +132,31 @@ def test_no_template_is_for_nobody() -> None:
         p.read_text() for room in ROOMS for p in (ROOT / room).rglob("*.py") if str(p.relative_to(ROOT)) not in TABLES
     ]
     assert [code for code in TEMPLATES if not any(f'"{code}"' in text for text in texts)] == []
+
+
+# One meaning has one Chinese word, that of docs/zh/glossary.md: in texts that say the English word, these are refused.
+DROPPED = (
+    (r"\b(hold|held|holds)\b", "暂缓"),
+    (r"\breleas", "放行"),
+    (r"cordon", "隔离"),
+    (r"\bpools?\b", "(?<!资源)池"),
+)
+
+
+@pytest.mark.parametrize(("english", "dropped"), DROPPED)
+def test_one_meaning_has_one_chinese_word(english: str, dropped: str) -> None:
+    texts = {
+        key[0] if isinstance(key, tuple) else key: said
+        for domain in ("django", "djangojs")
+        for key, said in chinese(domain).items()
+    }
+    meant = {text: said for text, said in texts.items() if re.search(english, text, re.IGNORECASE)}
+    assert meant, "no text has the word any more"
+    assert {text: said for text, said in meant.items() if re.search(dropped, said)} == {}
+
+
+@pytest.mark.parametrize("dropped", ["暂缓", "放行", "(?<!资源)池"])
+def test_the_chinese_pages_use_the_words_of_the_glossary(dropped: str) -> None:
+    pages = [*(ROOT / "docs" / "zh").glob("*.md"), ROOT / "README.zh-CN.md"]
+    assert len(pages) > 10
+    assert [str(page.name) for page in pages if re.search(dropped, page.read_text())] == []

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from controlplane.amounts import gib, span
+from controlplane.amounts import cores, gib, span
 from controlplane.jobs.reasons import reason_text
 from controlplane.queries.words import (
     ACTORS,
@@ -29,6 +29,7 @@ from controlplane.queries.words import (
 )
 
 register = template.Library()
+register.filter(cores)
 register.filter(gib)
 register.filter(span)
 
@@ -340,6 +341,7 @@ def plural(count: int, what: str) -> str:
     """A count with its noun: job, node, stage, and so on; devices are counted by kind (see ``pages.counted``)."""
     return {
         "job": ngettext("%d job", "%d jobs", count),
+        "day": ngettext("%d day", "%d days", count),
         "node": ngettext("%d node", "%d nodes", count),
         "stage": ngettext("%d stage", "%d stages", count),
         "attempt": ngettext("%d attempt", "%d attempts", count),

@@ -142,7 +142,7 @@ function told(d) {
 function means(found, unit = "%") {
   const known = found.filter(cell => cell.used !== null);
   const mean = known.length ? known.reduce((sum, cell) => sum + cell.value, 0) / known.length : 0;
-  if (unit !== "%" && !known.length) return t("not measured");
+  if (!known.length && (unit !== "%" || found.some(cell => cell.mark === "na"))) return t("not measured");
   if (unit !== "%") return t("{n} of {total} measured, {mean} {unit} on average", { n: num(known.length), total: num(found.length), mean: Math.round(mean), unit });
   return t("{busy} of {total} at work, {mean} % on average", { busy: num(known.length), total: num(found.length), mean: Math.round(mean) });
 }
@@ -318,6 +318,9 @@ function plotly() {
     if (!lang.startsWith("zh")) return;
     globalThis.module = { exports: {} }; // the locale file is written for a module loader
     await script(words);
+    // Without these an axis says 十一 3 for the third of November.
+    const dates = { year: "%Y年", month: "%Y年%-m月", dayMonth: "%-m月%-d日", dayMonthYear: "%Y年%-m月%-d日" };
+    Object.assign(globalThis.module.exports.format, dates);
     Plotly.register(globalThis.module.exports);
     delete globalThis.module;
   });

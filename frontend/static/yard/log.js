@@ -3,7 +3,7 @@
 import { lastUpTo, LEVELS, Told } from "./log_lines.js";
 import { LogSearch, split } from "./log_search.js";
 import { ansi, Lines } from "./terminal.js";
-import { num, t } from "./text.js";
+import { num, t, tn } from "./text.js";
 
 const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000, AROUND = 64 * 1024;
 
@@ -197,7 +197,7 @@ export class Log {
     const needle = this.panel.needle;
     this.rows.replaceChildren(...all.slice(first, last).map(i => this.row(lines[i], this.lines.dropped + i + 1, needle, this.told.level(i, lines[i]))));
     const cut = this.skipped || this.lines.dropped;
-    this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : this.until !== null ? t("{n} lines around what was found", { n: num(all.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
+    this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : this.until !== null ? tn(all.length, "{n} line around what was found", "{n} lines around what was found") : (cut ? tn(all.length, "last {n} line", "last {n} lines") : tn(all.length, "{n} line", "{n} lines"));
   }
 
   row(line, number, needle, level) {

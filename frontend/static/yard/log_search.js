@@ -1,7 +1,7 @@
 // A search of a whole log: the server looks for a text, a stretch at a time, and each line that it found leads to its
 // place. A newer search, another stream or "Stop" ends it.
 import { ansi } from "./terminal.js";
-import { num, t } from "./text.js";
+import { num, t, tn } from "./text.js";
 
 const MOST = 500, LONGEST_PAUSE_S = 10;
 
@@ -63,8 +63,8 @@ export class LogSearch {
       this.count += told.results.length;
       const isOver = told.is_end || told.next_offset <= this.offset;
       this.offset = told.next_offset;
-      if (isOver) { this.say(t("{n} lines found in the whole log", { n: num(this.count) })); return; }
-      this.say(t("{n} lines found, {share} % searched", { n: num(this.count), share: num(Math.floor(100 * this.offset / told.size_bytes)) }));
+      if (isOver) { this.say(tn(this.count, "{n} line found in the whole log", "{n} lines found in the whole log")); return; }
+      this.say(tn(this.count, "{n} line found, {share} % searched", "{n} lines found, {share} % searched", { share: num(Math.floor(100 * this.offset / told.size_bytes)) }));
     }
     this.on.hidden = false;
   }

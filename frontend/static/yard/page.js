@@ -127,11 +127,19 @@ document.addEventListener("keydown", event => {
 const named = /^#ask-[\w-]+$/.test(location.hash) && document.querySelector(`[data-dialog="${location.hash.slice(1)}"]`);
 if (named) named.click();
 
-/** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
-const AS = { given: value => value, json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
+/** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out, or null. A name with a dot is a member of an object. */
+const AS = { given: value => value, json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB), days: value => (value === "" ? null : Number(value)), bytes: value => (value === "" ? null : Math.round(value * GIB)) };
+const EMPTY_COUNTS = new Set([AS.days, AS.bytes]); // empty is a choice: as all others have it
 function told(form) {
-  const fields = [...new FormData(form)].map(([name, value]) => [name, value, AS[form.elements[name].dataset?.as]]);
-  return Object.fromEntries(fields.filter(([, value, as]) => !as || value !== "").map(([name, value, as]) => [name, as ? as(value) : value]));
+  const body = {};
+  for (const [name, value] of new FormData(form)) {
+    const as = AS[form.elements[name].dataset?.as], [outer, inner] = name.split(".");
+    if (as && value === "" && !EMPTY_COUNTS.has(as)) continue;
+    const made = as ? as(value) : value;
+    if (inner) (body[outer] ??= {})[inner] = made;
+    else body[outer] = made;
+  }
+  return body;
 }
 
 /** A POST, or a change whose reason goes in the address, for its body is the change. */

@@ -1,5 +1,5 @@
 // The command palette: Ctrl-K or / asks /search, and the arrows choose among what it found and what this page can do.
-import { num, t } from "./text.js";
+import { num, t, tn } from "./text.js";
 
 const palette = document.getElementById("yard-palette"), field = palette.querySelector("input");
 const list = document.getElementById("yard-found"), said = palette.querySelector("[role=status]");
@@ -45,7 +45,7 @@ async function search() {
     here(words.toLowerCase());
     shownFor = words;
     const count = options().length;
-    said.textContent = count === 1 ? t("1 result") : t("{n} results", { n: num(count) });
+    said.textContent = tn(count, "{n} result", "{n} results");
     choose(options()[0]);
   } catch (error) {
     if (error.name === "AbortError") return;

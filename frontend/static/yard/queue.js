@@ -3,7 +3,7 @@
 import "./otherwise.js";
 import { call, onRefresh, refresh, toast } from "./page.js";
 import { sentence } from "./stopping.js";
-import { clock, num, span, t } from "./text.js";
+import { clock, num, span, t, tn } from "./text.js";
 
 const BULK = "/api/v1/jobs/bulk", MOST_REFUSALS = 20;
 const bar = document.querySelector("[data-bulk]"), all = bar.querySelector("[data-bulk-all]"), priority = bar.querySelector("select");
@@ -48,7 +48,7 @@ async function ask(action, title, patch) {
   try {
     const told = await call(BULK, { json: { ...asked, dry_run: true } });
     const tried = told.results.length;
-    effect.textContent = (told.more ? t("Of the first {tried} of {all} jobs this would be done to {done}. It goes on in the background.", { tried: num(tried), all: num(Number(total)), done: num(told.done) }) : t("This would be done to {done} of {all} jobs.", { done: told.done, all: tried })) + " " + sentence(told.stops) + queued(told.queue);
+    effect.textContent = (told.more ? t("Of the first {tried} of {all} jobs this would be done to {done}. It goes on in the background.", { tried: num(tried), all: num(Number(total)), done: num(told.done) }) : tn(tried, "This would be done to {done} of {n} job.", "This would be done to {done} of {n} jobs.", { done: told.done })) + " " + sentence(told.stops) + queued(told.queue);
     moves.replaceChildren(...(told.queue?.moves || []).map(row));
     refused.replaceChildren(...told.results.filter(one => one.outcome === "refused").slice(0, MOST_REFUSALS).map(one => Object.assign(document.createElement("li"), { textContent: `#${one.number}: ${one.errors[0]?.detail || one.detail}` })));
     yes.disabled = !told.done && !told.more;
@@ -62,9 +62,9 @@ async function ask(action, title, patch) {
 function queued(queue) {
   if (!queue) return "";
   if (queue.fault) return t("What it does to the others could not be tried: {why}", { why: queue.fault });
-  const stops = queue.stops ? " " + t("{n} running stages would be stopped to make room: {jobs}.", { n: queue.stops, jobs: queue.stopped.map(n => `#${n}`).join(", ") || "–" }) : "";
+  const stops = queue.stops ? " " + tn(queue.stops, "{n} running stage would be stopped to make room: {jobs}.", "{n} running stages would be stopped to make room: {jobs}.", { jobs: queue.stopped.map(n => `#${n}`).join(", ") || "–" }) : "";
   if (!queue.back && !queue.forward) return t("No other job is expected to start at another time.") + stops;
-  return t("{back} other jobs would start later, {forward} earlier.", { back: queue.back, forward: queue.forward }) + (queue.hidden ? " " + t("You may not see {n} of them.", { n: queue.hidden }) : "") + stops;
+  return tn(queue.back, "{n} other job would start later, {forward} earlier.", "{n} other jobs would start later, {forward} earlier.", { forward: queue.forward }) + (queue.hidden ? " " + t("You may not see {n} of them.", { n: queue.hidden }) : "") + stops;
 }
 const when = at => (at ? clock(at) : t("not foreseen"));
 function row({ number, name, was_at, then_at, later_s, is_chosen }) {
@@ -99,7 +99,7 @@ form.addEventListener("submit", async event => {
   try {
     const told = await call(BULK, { json: { ...asked, reason: form.elements.reason.value } });
     if (told.phase) return (location.href = `/operations/${told.id}`);
-    toast(t("Done to {done} of {all} jobs.", { done: told.done, all: told.results.length }), told.done ? "" : "failed");
+    toast(tn(told.results.length, "Done to {done} of {n} job.", "Done to {done} of {n} jobs.", { done: told.done }), told.done ? "" : "failed");
     for (const box of boxes()) box.checked = false;
     form.reset();
     dialog.close();

@@ -1,11 +1,11 @@
 // What stopping would do: dialogs that cancel jobs or drain nodes tell it before they are confirmed.
 import { call, onRefresh, refresh, toast } from "./page.js";
-import { num, span, t } from "./text.js";
+import { num, span, t, tn } from "./text.js";
 
 const BULK = "/api/v1/jobs/bulk", DRAIN = "/api/v1/nodes/drain";
-const hours = device_s => num(Math.round(device_s / 360) / 10);
+const hours = device_s => Math.round(device_s / 360) / 10;
 
-const facts = stops => ({ jobs: stops.jobs, owners: stops.owners.slice(0, 6).join(", ") || "–", hours: hours(stops.lost_device_s) });
+const facts = stops => ({ jobs: stops.jobs, owners: stops.owners.slice(0, 6).join(", ") || "–", hours: num(hours(stops.lost_device_s)) });
 
 /** Whose jobs stop and what is lost, in a sentence; empty where nothing runs. */
 export function sentence(stops) {
@@ -52,12 +52,12 @@ async function look() {
     form.querySelector("[data-nodes]").textContent = shown.nodes.join(", ");
     form.querySelector("[data-affects]").textContent = shown.affects.jobs ? t("Jobs that run there: {jobs}, of {owners}. Device-hours since their last checkpoints: {hours}.", facts(shown.affects)) : t("Nothing runs there.");
     const rows = shown.affects.stages.slice(0, 12).map(one => {
-      const lost = one.saved_at ? t("{hours} device-hours since its last checkpoint", { hours: hours(one.lost_device_s) }) : t("{hours} device-hours, and no checkpoint", { hours: hours(one.lost_device_s) });
+      const lost = one.saved_at ? tn(hours(one.lost_device_s), "{n} device-hour since its last checkpoint", "{n} device-hours since its last checkpoint") : tn(hours(one.lost_device_s), "{n} device-hour, and no checkpoint", "{n} device-hours, and no checkpoint");
       return Object.assign(document.createElement("li"), { textContent: `#${one.job} ${one.stage} · ${one.user} · ${lost}` });
     });
     form.querySelector("[data-stages]").replaceChildren(...rows);
     for (const outcome of shown.outcomes) {
-      const loses = outcome.stops ? t("stops {n}, loses {hours} device-hours", { n: outcome.stops, hours: hours(outcome.lost_device_s) }) + " · " : "";
+      const loses = outcome.stops ? tn(hours(outcome.lost_device_s), "stops {stops}, loses {n} device-hour", "stops {stops}, loses {n} device-hours", { stops: outcome.stops }) + " · " : "";
       form.querySelector(`[data-outcome="${outcome.mode}"]`).textContent = loses + empty(outcome);
     }
     yes.disabled = false;

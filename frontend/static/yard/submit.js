@@ -1,7 +1,7 @@
 // A new job as form and file. The file's text is the job: it is what the preview judges and what is submitted, to the
 // letter. The form is a view of what the text says; it writes the text anew, and rests while the text cannot be read.
 import { call, toast } from "./page.js";
-import { clock, gib, num, span, t } from "./text.js";
+import { clock, gib, num, span, t, tn } from "./text.js";
 import { flow, yaml } from "./yaml.js";
 
 const known = JSON.parse(document.getElementById("submit-known").textContent);
@@ -215,7 +215,7 @@ function show(answer) {
     const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
     if (s.expected_s) rows.push(el("p", "y-3", runTime(s.expected_s)));
-    if (s.expected_start?.seen) rows.push(el("p", "y-3", t("in this pool {held} of {seen} such starts held", s.expected_start)));
+    if (s.expected_start?.seen) rows.push(el("p", "y-3", tn(s.expected_start.seen, "in this pool {held} of {n} such start held", "in this pool {held} of {n} such starts held", { held: s.expected_start.held })));
     for (const said of [s.memory, s.device_memory]) if (said) rows.push(el("p", "y-3", memory(said)));
     return el("div", "y-sect", ...rows);
   }));

@@ -3,7 +3,11 @@
 export const lang = globalThis.document?.documentElement.lang || "en";
 const number = new Intl.NumberFormat(lang, { maximumFractionDigits: 3 });
 
-export const t = (text, params = {}) => (globalThis.gettext?.(text) ?? text).replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
+const filled = (text, params) => text.replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
+export const t = (text, params = {}) => filled(globalThis.gettext?.(text) ?? text, params);
+
+/** A count in words: `one` of it, or `many`. Both may have it in them as {n}, and `params` too. */
+export const tn = (count, one, many, params = {}) => filled(globalThis.ngettext?.(one, many, count) ?? (count === 1 ? one : many), { n: num(count), ...params });
 export const num = value => (value === null || value === undefined ? "–" : number.format(value));
 
 /** Memory is shown in GiB everywhere, as the server does (`controlplane/amounts.py`); this is the one number that converts it. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -15,11 +15,13 @@ from django.db import connection, transaction
 from controlplane.accounts import audit
 from controlplane.accounts import service as access
 from controlplane.demo import measurements
-from controlplane.demo.plant import plant
+from controlplane.demo.plant import NODES, plant
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 
 MOST_DAYS = 14
+# The nodes of the demo: no others are measured, whose agents would do so.
+OWN = (*NODES, "workstation")
 
 
 class Command(BaseCommand):
@@ -40,6 +42,9 @@ class Command(BaseCommand):
             except ValidationError as error:
                 raise CommandError(f"--password: {' '.join(error.messages)}") from None
         nodes, jobs = Node.objects.count(), Job.objects.count()
+        if options["keep_measuring"] and nodes and not Node.objects.exclude(simulated=True, name__in=OWN).exists():
+            self.stdout.write("a simulated cluster is there: its devices are measured until interrupted")
+            self._keep_measuring()
         if nodes or jobs:
             raise CommandError(
                 f"this database has {nodes} nodes and {jobs} jobs; seed_demo fills only one that has none of both, "
@@ -50,7 +55,12 @@ class Command(BaseCommand):
         link = access.make_sign_in_link(cluster.admin, life=timedelta(hours=12))
         self.stdout.write(f"{len(cluster.nodes)} simulated nodes and {len(cluster.jobs)} jobs are there")
         self.stdout.write(f"sign in as admin within 12 hours, once: {link}")
-        while options["keep_measuring"]:
+        if options["keep_measuring"]:
+            self._keep_measuring()
+        self.stdout.write("pages tell how old its measurements are; seed_demo --keep-measuring goes on measuring")
+
+    def _keep_measuring(self) -> NoReturn:
+        while True:
             with connection.cursor() as cursor:
                 for statement in (measurements.DEVICES, measurements.PARTS, measurements.REPORTED):
                     cursor.execute(statement)
