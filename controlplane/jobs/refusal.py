@@ -12,6 +12,7 @@ from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.signals import NothingRuns
 from controlplane.jobs.spec import InvalidSpec
+from controlplane.jobs.sessions import NotOpened
 from controlplane.jobs.traces import NotTraced
 from controlplane.sentences import in_language
 from scheduler.core.model.lifecycle import IllegalTransition
@@ -48,7 +49,7 @@ def refusal(error: Exception) -> JobRefusal | None:
             return JobRefusal(409, "unchangeable", str(error), [at])
         case NothingRuns():
             return JobRefusal(409, "nothing_runs", str(error), [])
-        case NotTraced():
+        case NotTraced() | NotOpened():
             return JobRefusal(error.status, error.code, str(error), [])
         case IllegalTransition():
             return JobRefusal(409, "illegal_transition", in_language(said(error)), [])
