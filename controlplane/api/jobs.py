@@ -51,7 +51,18 @@ from controlplane.jobs import change, profiling, service, signals, traces, web_s
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, operations, pace, receipts, waits, web_ports
+from controlplane.queries import (
+    arrays,
+    failures,
+    job_rows,
+    job_watch,
+    jobs,
+    operations,
+    pace,
+    receipts,
+    waits,
+    web_ports,
+)
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history

@@ -252,7 +252,9 @@ class Stage(models.Model):
                 fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")
             ),
             models.Index(
-                fields=["id"], name="stage_open_ports", condition=~Q(state__in=sorted(FINAL)) & Q(request__has_key="ports")
+                fields=["id"],
+                name="stage_open_ports",
+                condition=~Q(state__in=sorted(FINAL)) & Q(request__has_key="ports"),
             ),
         ]
 

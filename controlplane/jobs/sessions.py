@@ -149,9 +149,7 @@ def _join(whole: Session, user: User, channel: str) -> Session:
         raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))
     if held.filter(part__node=whole.part.node).count() >= settings.CONNECTIONS_PER_NODE:
         text = _("{most} connections to ports are open on node {node}, which is the most; wait until one has ended")
-        raise NotOpened(
-            429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name)
-        )
+        raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name))
     at = timezone.now()
     return Session.objects.create(
         of=whole, part=whole.part, user=user, token=whole.token, login=whole.login, port=whole.port, stdin=True,

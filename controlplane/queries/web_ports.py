@@ -67,7 +67,9 @@ def of_job(job: rows.Job, user: User) -> WebPortList:
 def of_user(user: User) -> WebPortList:
     """The ports of the stages that have not ended, of all jobs that this user may see, at most ``MOST``."""
     stages = rows.Stage.objects.filter(job__in=jobs.visible(user), request__has_key="ports")
-    return WebPortList(_shown(stages.exclude(state__in=sorted(FINAL)).order_by("-job__number", "index")[:MOST], user)[:MOST])
+    return WebPortList(
+        _shown(stages.exclude(state__in=sorted(FINAL)).order_by("-job__number", "index")[:MOST], user)[:MOST]
+    )
 
 
 def opened(ticket: web_sessions.Ticket) -> OpenedPort:
@@ -106,6 +108,4 @@ def _shown(found: QuerySet[rows.Stage], user: User) -> list[WebPort]:
 
 
 def _openable(user: User, found: Iterable[rows.Job]) -> set[uuid.UUID]:
-    return {
-        job.pk for job in found if permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id)
-    }
+    return {job.pk for job in found if permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id)}

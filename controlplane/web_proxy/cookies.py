@@ -34,8 +34,8 @@ def lets_in(header: bytes, scheme: str, session_id: uuid.UUID) -> bool:
 
 def for_part(header: bytes) -> bytes:
     """Return a Cookie header as the part gets it; empty without cookies of its own."""
-    kept = [f"{key}={value}" if value or key else "" for key, value in _pairs(header) if not _is_kept(key)]
-    return "; ".join(filter(None, kept)).encode("latin-1")
+    kept = [f"{key}={value}" if key else value for key, value in _pairs(header) if not _is_kept(key)]
+    return "; ".join(kept).encode("latin-1")
 
 
 def from_part(header: bytes) -> bytes:

@@ -44,7 +44,9 @@ class Exchange:
         self._place, self._visit = place, visit
         self._has_begun = False
         names = {key for key, _value in scope["headers"]}
-        self._length = heads.value(scope["headers"], b"content-length") or (b"" if b"transfer-encoding" in names else b"0")
+        self._length = heads.value(scope["headers"], b"content-length") or (
+            b"" if b"transfer-encoding" in names else b"0"
+        )
 
     async def run(self, upstreams: Upstreams, session_id: uuid.UUID) -> None:
         """Pass the request on, and the answer back. Raises PortRefused before the answer has begun, AnswerCut after

@@ -40,7 +40,10 @@ class Relay:
         try:
             there, events = await self._greet(stream)
             await self._send({"type": "websocket.accept", "subprotocol": there.subprotocol})
-            up, down = asyncio.create_task(self._up(there, stream)), asyncio.create_task(self._down(there, stream, events))
+            up, down = (
+                asyncio.create_task(self._up(there, stream)),
+                asyncio.create_task(self._down(there, stream, events)),
+            )
             try:
                 await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
             finally:

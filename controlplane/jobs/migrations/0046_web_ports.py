@@ -17,7 +17,8 @@ class Migration(migrations.Migration):
             models.Index(
                 fields=["id"],
                 name="stage_open_ports",
-                condition=~models.Q(state__in=["CANCELLED", "COMPLETED", "FAILED"]) & models.Q(request__has_key="ports"),
+                condition=~models.Q(state__in=["CANCELLED", "COMPLETED", "FAILED"])
+                & models.Q(request__has_key="ports"),
             ),
         ),
     ]
