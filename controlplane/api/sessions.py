@@ -14,7 +14,7 @@ class SessionViewSet(SingleViewSet):
     """Stages that people use in a browser, such as notebooks."""
 
     @extend_schema(operation_id="sessions_list", responses=web_ports.WebPortList)
-    def list(self, request: Request) -> Response:
+    def retrieve(self, request: Request) -> Response:
         """The named ports of all stages that have not ended, of the jobs that you may see, the newest jobs first; at
         most 200. Open one by ``POST /jobs/{name}/ports``."""
         return Response(web_ports.of_user(self.user))

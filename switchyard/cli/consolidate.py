@@ -9,7 +9,7 @@ from typing import Any
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.output import Column
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 EXAMPLES = """
   yard consolidate                  who could move, for whom, and what that costs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
 from switchyard.cli.panel import row
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

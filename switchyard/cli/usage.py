@@ -11,7 +11,7 @@ from typing import Any
 
 from switchyard.cli import exits, output, spans
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 EXAMPLES = """
   yard usage                                   your projects over the last 30 days
