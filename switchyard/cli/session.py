@@ -102,7 +102,9 @@ def _shell(args: argparse.Namespace, client: Client, job: JobRecord) -> int:
     url, token = client.wire.address
     environment = {**os.environ, "YARD_URL": url, "YARD_TOKEN": token}
     try:
-        return subprocess.call([sys.executable, "-m", "switchyard", "exec", *terminal, str(job.number)], env=environment)
+        return subprocess.call(
+            [sys.executable, "-m", "switchyard", "exec", *terminal, str(job.number)], env=environment
+        )
     finally:
         client.jobs.cancel(job, reason="its shell ended")
 

@@ -20,7 +20,7 @@ from deploy.local.port import free_port
 from deploy.local.service import ROOT
 from switchyard.client import Client, JobRecord
 from switchyard.problem import ApiProblem
-from tests.chaos.stack import eventually, standing
+from tests.chaos.stack import WEB, eventually, standing
 from tests.chaos.test_job import Yard, on
 
 pytestmark = pytest.mark.chaos
@@ -74,7 +74,9 @@ class Browser(httpx.Client):
     def socket(self, path: str, **more: Any) -> ClientConnection:
         there = socket.create_connection(("127.0.0.1", int(self.base_url.port or 0)))
         headers = {"cookie": self.headers["cookie"]}
-        return connect(f"ws://{self.host}{path}", sock=there, additional_headers=headers, compression=None, max_size=None, **more)
+        return connect(
+            f"ws://{self.host}{path}", sock=there, additional_headers=headers, compression=None, max_size=None, **more
+        )
 
 
 @pytest.fixture
@@ -203,3 +205,17 @@ def test_the_end_of_the_job_or_of_the_token_ends_what_is_open(yard: Yard, job: J
     assert lab.get("/").status_code == 403
     with pytest.raises(ApiProblem, match="does not run"):
         yard.client.jobs.open_port(job, "lab")
+
+
+def test_a_reader_that_takes_nothing_holds_up_the_part_and_costs_no_memory(yard: Yard, lab: Browser) -> None:
+    web = yard.up.named(WEB)
+    before = web.memory_info().rss
+    pieces = 3_000  # 197 MB
+    with lab.stream("GET", f"/large?pieces={pieces}") as answer:
+        taken = next(answer.iter_raw(65_536))
+        # Others are answered meanwhile, so that what follows was not read because nobody took it.
+        for _ in range(20):
+            assert lab.get("/").status_code == 200
+        grown = web.memory_info().rss - before
+        assert grown < 64 * 2**20, grown
+        assert len(taken) + sum(len(piece) for piece in answer.iter_raw()) == pieces * 65_536

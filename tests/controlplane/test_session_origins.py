@@ -90,7 +90,12 @@ def test_headers_of_one_connection_and_of_other_hosts_do_not_pass() -> None:
         b"referer": b"http://127.0.0.1:8888/lab",
         b"origin": b"https://s-1.example.org.evil",
     }
-    told = [(b"Connection", b"keep-alive"), (b"Alt-Svc", b"h3"), (b"Location", b"http://localhost:8888?x"), (b"ETag", b"1")]
+    told = [
+        (b"Connection", b"keep-alive"),
+        (b"Alt-Svc", b"h3"),
+        (b"Location", b"http://localhost:8888?x"),
+        (b"ETag", b"1"),
+    ]
     assert heads.from_part(told, place) == [
         (b"origin-agent-cluster", b"?1"),
         (b"location", b"https://s-1.example.org?x"),
