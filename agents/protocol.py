@@ -312,8 +312,8 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far.
 
     ``spec_rev`` is the newest revision that was applied; ``notes`` say which of its settings, or of those at the start,
-    could not be. ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`. ``listens`` are those of
-    the ports that its spec names on which it listens now.
+    could not be. ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`. ``listens`` are those
+    of the ports that its spec names on which it listens now.
     """
 
     part: Name
@@ -492,8 +492,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never appear in a log.
     ``weight`` is its share of contended cores by its priority, from 1 to 10000 around 100. ``project_number`` never
     belongs to another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty
-    means plain processes. ``ports`` are those whose listeners are reported. ``secret_files`` are contents of files that only the task may read, by the variable with the
-    file's path. ``refused`` is why the part cannot be started at all.
+    means plain processes. ``ports`` are those whose listeners are reported. ``secret_files`` are contents of files that
+    only the task may read, by the variable with the file's path. ``refused`` is why the part cannot be started at all.
     """
 
     job: int

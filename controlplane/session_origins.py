@@ -1,7 +1,7 @@
 """The origins of web ports of jobs: ``s-<id>.<base>``, a host of its own for each port that somebody opened.
 
 Browsers keep cookies, storage and service workers by host or origin. A host that nobody else has is therefore what
-separates a notebook from the dashboard and from other notebooks; a port of the dashboard's host would share its cookies.
+separates a notebook from the dashboard and from other notebooks; a port of the dashboard's host would share cookies.
 Sources: RFC 6265 section 8.5 (cookies are not isolated by port), RFC 6761 section 6.3 (names below localhost).
 """
 
@@ -21,7 +21,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class SessionOrigins:
-    """All origins of one installation: ``scheme://s-<id>.base`` with ``port`` as in an address: ``:8470`` or nothing."""
+    """All origins of one installation, ``scheme://s-<id>.base``. ``port`` is as in an address: ``:8470``, or nothing."""
 
     scheme: str
     base: str

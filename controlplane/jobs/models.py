@@ -517,9 +517,9 @@ class Session(models.Model):
     With a ``port`` it has no command: it lets its caller connect to that port of the part. Each connection is a session
     ``of`` it, of which nothing is recorded and whose row goes with it.
 
-    ``is_web`` is a port that its user opened in a browser, on an origin of its own (see ``jobs.web_sessions``). No socket
-    holds it: its connections renew it. It was opened by an access token, or in a browser that is signed in as ``login``.
-    ``ticket`` is the digest of what the browser exchanges for its cookie once, until ``ticket_until``.
+    ``is_web`` is a port that its user opened in a browser, on an origin of its own (see ``jobs.web_sessions``). No
+    socket holds it: its connections renew it. It was opened by an access token, or in a browser that is signed in as
+    ``login``. ``ticket`` is the digest of what the browser exchanges for its cookie once, until ``ticket_until``.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

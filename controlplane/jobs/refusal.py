@@ -10,9 +10,9 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.section import FieldError
+from controlplane.jobs.sessions import NotOpened
 from controlplane.jobs.signals import NothingRuns
 from controlplane.jobs.spec import InvalidSpec
-from controlplane.jobs.sessions import NotOpened
 from controlplane.jobs.traces import NotTraced
 from controlplane.sentences import in_language
 from scheduler.core.model.lifecycle import IllegalTransition

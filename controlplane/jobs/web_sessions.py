@@ -2,7 +2,7 @@
 
 The dashboard or the API opens one, for those who may enter the job, and answers a ticket. The browser exchanges it on
 the session's origin, once, for a signed cookie that is worth something there alone. Connections are sessions ``of`` it
-(:func:`controlplane.jobs.sessions.connect_web`), which end within a second once the right, the sign-in or the part does.
+(:func:`controlplane.jobs.sessions.connect_web`), which end about a second after the right, the sign-in or the part.
 """
 
 from __future__ import annotations

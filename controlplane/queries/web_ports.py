@@ -25,8 +25,8 @@ class WebPort(msgspec.Struct, frozen=True):
     """A port that a stage names in its job file, on one node, that of ``rank``.
 
     ``state`` is the stage's; ``node`` is empty before it runs. ``listens`` is whether it was listened on when the agent
-    last looked, a few seconds ago. ``may_open`` is whether you may open it in a browser. With ``idle_timeout_s`` the stage
-    is stopped once nobody used its ports for so long; ``visited_at`` is when somebody last did.
+    last looked, a few seconds ago. ``may_open`` is whether you may open it in a browser. With ``idle_timeout_s`` the
+    stage is stopped once nobody used its ports for so long; ``visited_at`` is when somebody last did.
     """
 
     job: int

@@ -1,6 +1,7 @@
 """Carries out ``idle_timeout``: stops stages whose ports nobody used for that long.
 
-A use is what a browser sends to a port or gets from it, and a person inside the stage (``yard exec``, a forwarded port).
+A use is what a browser sends to a port or gets from it, and a person inside the stage by ``yard exec`` or
+``yard port-forward``.
 Time counts from the stage's start, or from the last use.
 """
 

@@ -1,4 +1,4 @@
-"""Connections to the ports of sessions that are kept for a while, so that a page of a hundred files opens only a few."""
+"""Connections to the ports of sessions, kept for a while so that a page of a hundred files opens only a few."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -17,27 +16,27 @@ from deploy.local.port import free_port
 from deploy.local.service import ROOT
 from switchyard.client import JobRecord
 from tests.browser.site import LAUNCH
-from tests.chaos.stack import WEB, eventually, standing
+from tests.chaos.stack import eventually, standing
 from tests.chaos.test_job import Yard, on
 
 pytestmark = pytest.mark.chaos
 
 # What a hostile page tries; each entry is true where it succeeded.
 TRY = """async dashboard => {
-  const found = {}, path = "/api/v1/jobs", json = {"content-type": "application/json"};
+  const own = {credentials: "include"}, found = {}, path = "/api/v1/jobs", json = {"content-type": "application/json"};
   found.cookies = /yard_/.test(document.cookie);
   const ask = (url, how) => fetch(url, how).then(answer => answer.ok, () => false);
   for (const host of ["127.0.0.1", "localhost"]) {
     const url = `http://${host}:${dashboard}`;
-    found[`read ${host}`] = await ask(url + path, {credentials: "include"});
-    found[`written ${host}`] = await ask(url + path, {method: "POST", credentials: "include", headers: json, body: "{}"});
-    found[`seen ${host}`] = await fetch(url + "/", {credentials: "include", mode: "no-cors"}).then(a => a.type !== "opaque");
+    found[`read ${host}`] = await ask(url + path, own);
+    found[`written ${host}`] = await ask(url + path, {...own, method: "POST", headers: json, body: "{}"});
+    found[`seen ${host}`] = await fetch(url + "/", {...own, mode: "no-cors"}).then(answer => answer.type !== "opaque");
     found[`socket ${host}`] = await new Promise(done => {
       const socket = new WebSocket(`ws://${host}:${dashboard}/ws/v1`);
       socket.onopen = () => done(true); socket.onerror = () => done(false);
     });
   }
-  found.api = await fetch(path, {credentials: "include"}).then(a => (a.headers.get("content-type") || "").includes("json"));
+  found.api = await fetch(path, own).then(answer => (answer.headers.get("content-type") || "").includes("json"));
   for (const domain of ["", "; Domain=localhost", "; Domain=127.0.0.1"])
     document.cookie = `yard_session=planted; Path=/${domain}`;
   found.opener = !!(window.opener);
@@ -128,7 +127,8 @@ def test_jupyterlab_opens_and_its_kernel_answers(yard: Yard, signed_in: BrowserC
     if not jupyter:
         pytest.skip("no jupyter (pip install jupyterlab, or set YARD_JUPYTER)")
     port = free_port(18_300)
-    run = f'HOME={tmp_path} JUPYTER_TOKEN="$YARD_PORT_TOKEN" exec {jupyter} lab --allow-root --no-browser --ip 127.0.0.1 --port {port}'
+    options = f"--allow-root --no-browser --ip 127.0.0.1 --port {port}"
+    run = f'HOME={tmp_path} JUPYTER_TOKEN="$YARD_PORT_TOKEN" exec {jupyter} lab {options}'
     job = running(yard, f"cd {tmp_path}; {run}", port, "/lab?token={token}")
     page = opened(signed_in, yard, job)
     page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()

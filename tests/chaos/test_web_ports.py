@@ -142,7 +142,7 @@ def test_a_ticket_and_a_cookie_let_in_once_and_at_one_origin(yard: Yard, job: Jo
         assert again.enter(first["url"]).status_code == 403
         assert again.get("/.yard/enter").status_code == 403
         assert again.get("/", headers={"accept": "text/html", "accept-language": "zh-CN"}).status_code == 401
-        # The same port is the same origin, whatever ticket leads there; another port is another, where it is worth nothing.
+        # The same port is the same origin, whatever ticket leads there; at another the cookie is worth nothing.
         assert yard.client.jobs.open_port(job, "lab")["session"] == first["session"]
         other = yard.client.jobs.open_port(job, "raw")
         with Browser(other["url"]) as raw:

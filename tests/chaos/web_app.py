@@ -1,4 +1,4 @@
-"""What listens on the ports of a job under test: an application of pages and WebSockets, and a server that is no HTTP."""
+"""What listens on the ports of a job under test: an application of pages and WebSockets, and a server of nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may open a port of a job in a browser, by what, for how long; and when a stage whose ports nobody uses is stopped."""
+"""Who may open a port of a job in a browser, by what and for how long, and the end of stages that nobody uses."""
 
 from __future__ import annotations
 
