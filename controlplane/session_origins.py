@@ -21,7 +21,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class SessionOrigins:
-    """All origins of one installation, ``scheme://s-<id>.base``. ``port`` is as in an address: ``:8470``, or nothing."""
+    """All origins of one installation, ``scheme://s-<id>.base``. ``port`` is as in an address: ``:8470`` or empty."""
 
     scheme: str
     base: str
