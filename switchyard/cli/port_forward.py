@@ -67,13 +67,16 @@ def _join(args: argparse.Namespace, ask: dict[str, Any]) -> int:
     if len(args.ports) != 1:
         raise UsageError("--stdio joins one port")
     ((_local, remote),) = args.ports
-    with connect(args) as client, client.jobs.forward(args.job, remote, told=_teller(remote), **ask) as there:
-        with socket.create_connection(("127.0.0.1", there.local_port)) as link:
-            threading.Thread(target=_type, args=(link,), daemon=True).start()
-            while piece := link.recv(65_536):
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(sys.stdout.fileno(), view) :]
+    with (
+        connect(args) as client,
+        client.jobs.forward(args.job, remote, told=_teller(remote), **ask) as there,
+        socket.create_connection(("127.0.0.1", there.local_port)) as link,
+    ):
+        threading.Thread(target=_type, args=(link,), daemon=True).start()
+        while piece := link.recv(65_536):
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(sys.stdout.fileno(), view) :]
     return exits.OK
 
 
