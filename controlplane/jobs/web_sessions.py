@@ -29,7 +29,7 @@ from controlplane.jobs.sessions import NotOpened, SessionRequest
 from controlplane.session_origins import SessionOrigins
 
 TICKET_S: Final = 60.0
-COOKIE_S: Final = 12 * 3600.0
+COOKIE_S: Final = 12 * 3600
 ENTRY: Final = "/.yard/enter"
 _SALT: Final = "switchyard.web-session"
 

@@ -79,7 +79,7 @@ def opened(ticket: web_sessions.Ticket) -> OpenedPort:
 
 def _shown(found: QuerySet[rows.Stage], user: User) -> list[WebPort]:
     stages = list(found.select_related("job__project", "job__user"))
-    placed = defaultdict(list)
+    placed: dict[uuid.UUID, list[rows.Part | None]] = defaultdict(list)
     running = rows.Part.objects.filter(attempt__stage__in=[stage.pk for stage in stages], ended_at=None)
     for part in running.select_related("node", "attempt").order_by("rank"):
         placed[part.attempt.stage_id].append(part)

@@ -22,7 +22,7 @@ def name(scheme: str) -> str:
 def made(scheme: str, value: str) -> str:
     """Return the header that sets the cookie, for this host only."""
     secure = "; Secure" if scheme == "https" else ""
-    return f"{name(scheme)}={value}; Path=/; Max-Age={int(web_sessions.COOKIE_S)}; HttpOnly; SameSite=Lax{secure}"
+    return f"{name(scheme)}={value}; Path=/; Max-Age={web_sessions.COOKIE_S}; HttpOnly; SameSite=Lax{secure}"
 
 
 def lets_in(header: bytes, scheme: str, session_id: uuid.UUID) -> bool:

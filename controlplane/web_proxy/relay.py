@@ -70,9 +70,9 @@ class Relay:
                 while there.handshake_exc is None:
                     content = await stream.read()
                     there.receive_data(content) if content else there.receive_eof()
-                    first, *rest = there.events_received() or [None]
-                    if isinstance(first, Response) and there.handshake_exc is None:
-                        return there, [each for each in rest if isinstance(each, Frame)]
+                    came = there.events_received()
+                    if came and isinstance(came[0], Response) and there.handshake_exc is None:
+                        return there, [each for each in came if isinstance(each, Frame)]
                     if not content:
                         break
         except (InvalidHandshake, EOFError, TimeoutError):
