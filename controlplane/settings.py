@@ -172,8 +172,8 @@ def _session_origins() -> SessionOrigins | None:
         found = SessionOrigins.read(url)
     except ValueError as fault:
         raise ImproperlyConfigured(f"YARD_SESSIONS_URL: {fault}") from None
-    if fault := found.fault(public, trusted):
-        raise ImproperlyConfigured(f"YARD_SESSIONS_URL: {fault}; see docs/how-to/sessions.md")
+    if why := found.fault(public, trusted):
+        raise ImproperlyConfigured(f"YARD_SESSIONS_URL: {why}; see docs/how-to/sessions.md")
     return found
 
 

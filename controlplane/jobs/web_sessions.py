@@ -58,7 +58,7 @@ def origins() -> SessionOrigins:
     if settings.SESSION_ORIGINS is None:
         text = _("this control plane has no origin for ports of jobs; an operator sets YARD_SESSIONS_URL")
         raise NotOpened(409, "no_origin", text)
-    return settings.SESSION_ORIGINS  # type: ignore[no-any-return]
+    return settings.SESSION_ORIGINS
 
 
 def open_port(job: Job, user: User, wish: PortWish, *, token: Token | None = None, login: str = "") -> Ticket:
