@@ -40,6 +40,7 @@ from agents.isolation.users import USUAL, chosen
 from agents.isolation.view import why_not
 from agents.link import enrol
 from agents.link.connection import ServerConnection
+from agents.link.listening import watch_ports
 from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.protocol import Enrolled, Exit
@@ -241,6 +242,7 @@ async def serve(
     meter = Meter(node, view, link, server)
     node.keep("look at its parts", node.tick)
     node.keep("link to the control plane", link.run)
+    node.keep("look for listening ports", partial(watch_ports, node))
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
     if node.health is not None:

@@ -53,6 +53,8 @@ MOST_MILLI: Final = 10_000_000
 MOST_DEVICES: Final = 1_024
 MOST_MOUNTS: Final = 64
 MOST_RATE: Final = 1e9
+# The named ports of a stage.
+MOST_PORTS: Final = 16
 _CLEAN = r"\A[^\x00]*\Z"
 
 Name = Annotated[str, Meta(max_length=120, pattern=_CLEAN)]
@@ -65,6 +67,7 @@ Counter = Annotated[int, Meta(ge=0, le=2**53)]
 """What only grows: bytes since a start, sequence numbers, offsets."""
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Small = Annotated[int, Meta(ge=0, le=32_767)]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
 Code = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Milli = Annotated[int, Meta(ge=0, le=MOST_MILLI)]
 Rate = Annotated[float, Meta(ge=0, le=MOST_RATE)]
@@ -309,7 +312,8 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far.
 
     ``spec_rev`` is the newest revision that was applied; ``notes`` say which of its settings, or of those at the start,
-    could not be. ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`.
+    could not be. ``substate_said`` and ``notes_said`` have the same in clauses of :data:`NOTES`. ``listens`` are those
+    of the ports that its spec names on which it listens now.
     """
 
     part: Name
@@ -329,6 +333,7 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     substate_said: Said = msgspec.field(default_factory=list)
     notes_said: Annotated[list[Said], Meta(max_length=256)] = msgspec.field(default_factory=list)
     outputs: Annotated[list[Output], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
+    listens: Annotated[list[Port], Meta(max_length=MOST_PORTS)] = msgspec.field(default_factory=list)
 
 
 # The code of a device that processes of an ended part still hold; it is not allocated until they are gone.
@@ -487,8 +492,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never appear in a log.
     ``weight`` is its share of contended cores by its priority, from 1 to 10000 around 100. ``project_number`` never
     belongs to another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty
-    means plain processes. ``secret_files`` are contents of files that only the task may read, by the variable with the
-    file's path. ``refused`` is why the part cannot be started at all.
+    means plain processes. ``ports`` are those whose listeners are reported. ``secret_files`` are contents of files that
+    only the task may read, by the variable with the file's path. ``refused`` is why the part cannot be started at all.
     """
 
     job: int
@@ -531,6 +536,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_every_s: float | None = None
     master_addr: str = "127.0.0.1"
     master_port: int = 0
+    ports: list[int] = msgspec.field(default_factory=list)
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

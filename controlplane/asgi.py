@@ -21,9 +21,23 @@ from controlplane.body_limit import USUAL, BodyLimit, Route  # noqa: E402
 from controlplane.dispatch.agent_routes import AGENT_BODIES, AGENT_SOCKETS  # noqa: E402
 from controlplane.live.browser_socket import BrowserFeed  # noqa: E402
 from controlplane.live.exec_socket import CallerSession  # noqa: E402
+from controlplane.web_proxy.application import ByHost, WebProxy, is_session_origin  # noqa: E402
+
+
+def refuse_sessions(application: Any) -> Any:
+    """Wrap a socket application so that it refuses pages of jobs' ports, whatever hosts the dashboard allows."""
+
+    async def enter(scope: Any, receive: Any, send: Any) -> None:
+        if is_session_origin(scope["headers"]):
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await application(scope, receive, send)
+
+    return enter
+
 
 # Agents authenticate by their credential and send no cookie; only the browsers' socket checks the Origin.
-browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))
+browser = refuse_sessions(AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi())))
 
 
 def refuse_foreign_origins(application: Any) -> Any:
@@ -38,9 +52,9 @@ def refuse_foreign_origins(application: Any) -> Any:
 
 
 # It requires an access token, which no browser sends by itself; pages of other sites are refused all the same.
-caller = refuse_foreign_origins(CallerSession.as_asgi())
+caller = refuse_sessions(refuse_foreign_origins(CallerSession.as_asgi()))
 
-application = ProtocolTypeRouter(
+dashboard = ProtocolTypeRouter(
     {
         "http": BodyLimit(
             django_application,
@@ -63,6 +77,9 @@ application = ProtocolTypeRouter(
         ),
     }
 )
+
+proxy = WebProxy(settings.SESSION_ORIGINS) if settings.SESSION_ORIGINS else dashboard
+application = ByHost(settings.SESSION_ORIGINS, proxy, dashboard)
 
 # What modules made stays for good. A list of 200 jobs makes enough objects for a full collection, which would look
 # through all of it again: twice the time of such a request.

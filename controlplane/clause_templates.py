@@ -105,6 +105,8 @@ RECORD: Final[Mapping[str, str]] = {
     "LogCut": _("the log of {stage}, rank {rank}, reached {limit_bytes}: what comes after is dropped"),
     "Entered": _("{actor} entered {stage} (rank {rank} on {node}): {command}"),
     "Forwards": _("{actor} forwards port {port} of {stage} (rank {rank} on {node})"),
+    "OpensPort": _("{actor} opens port {name} ({port}) of {stage} (rank {rank} on {node}) in a browser"),
+    "PortsUnused": _("nobody used its ports for {idle_s}"),
     "WentOut": _("{actor} left {stage} ({command}): {how}"),
     "GuestCode": _("ended with exit code {code}"),
     "GuestSignal": _("ended by signal {signal}"),

@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane import clusters
 from controlplane.accounts.mail_server import read_mail_server
 from controlplane.accounts.providers import read_directory, read_providers
+from controlplane.session_origins import SessionOrigins
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -158,6 +159,25 @@ AGENTS_URL = os.environ.get("YARD_AGENTS_URL") or PUBLIC_URL
 _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
 CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
+
+
+def _session_origins() -> SessionOrigins | None:
+    """The origins of web ports of jobs; None where there is none that is separate from the dashboard."""
+    url, trusted = os.environ.get("YARD_SESSIONS_URL", ""), [*ALLOWED_HOSTS, *CSRF_TRUSTED_ORIGINS]
+    public = str(_PUBLIC.hostname)
+    if not url:
+        found = SessionOrigins.beside(PUBLIC_URL)
+        return None if found is None or found.fault(public, trusted) else found
+    try:
+        found = SessionOrigins.read(url)
+    except ValueError as fault:
+        raise ImproperlyConfigured(f"YARD_SESSIONS_URL: {fault}") from None
+    if why := found.fault(public, trusted):
+        raise ImproperlyConfigured(f"YARD_SESSIONS_URL: {why}; see docs/how-to/sessions.md")
+    return found
+
+
+SESSION_ORIGINS = _session_origins()
 # The command for a new sign-in link, which depends on how the server was started.
 SIGN_IN_COMMAND = os.environ.get("YARD_SIGN_IN_COMMAND", "python manage.py sign_in_link")
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
@@ -547,7 +567,8 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": [SELF],
         "object-src": [NONE],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        # A form opens a web port of a job: its answer leads to an origin of that port's own.
+        "form-action": [SELF, *([SESSION_ORIGINS.pattern] if SESSION_ORIGINS else [])],
         "frame-ancestors": [NONE],
     },
 }

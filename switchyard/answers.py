@@ -1269,6 +1269,14 @@ class OpenClaim(TypedDict):
     slot: int | None
 
 
+class OpenedPort(TypedDict):
+    """A port that was opened."""
+
+    session: str
+    url: str
+    expires_at: str
+
+
 class Operation(TypedDict):
     """An action on many jobs."""
 
@@ -2462,6 +2470,31 @@ class Waits(TypedDict):
     """The waits of a job's stages, in their order."""
 
     results: list[StageWait]
+
+
+class WebPort(TypedDict):
+    """A port that a stage names in its job file, on one node, that of rank."""
+
+    job: int
+    job_name: str
+    project: str
+    user: str
+    stage: str
+    rank: int
+    node: str
+    name: str
+    port: int
+    state: str
+    listens: bool
+    may_open: bool
+    idle_timeout_s: float | None
+    visited_at: str | None
+
+
+class WebPortList(TypedDict):
+    """Named ports."""
+
+    results: list[WebPort]
 
 
 class Webhook(TypedDict):

@@ -24,7 +24,7 @@ from agents.supervisor.listeners import Listener, listener_at, listeners_of
 CONNECT_S: Final = 5.0
 MOST_TOLD: Final = 20
 # Of their own: looks at stages with many files must not hold up what else of the link runs in threads.
-_lookers: Final = ThreadPoolExecutor(2, "look")
+lookers: Final = ThreadPoolExecutor(2, "look")
 _STDIN, _STDOUT = b"\0", b"\1"
 _encode = msgspec.json.Encoder().encode
 _word = BoundedDecoder[SessionWord](SessionWord).read
@@ -65,7 +65,7 @@ async def forward(line: ClientConnection, asked: OpenSession, family: Callable[[
 
 
 async def _look(port: int, family: Callable[[], list[int]]) -> Listener | SessionEnd:
-    return await asyncio.get_running_loop().run_in_executor(_lookers, _found, port, family)
+    return await asyncio.get_running_loop().run_in_executor(lookers, _found, port, family)
 
 
 def _found(port: int, family: Callable[[], list[int]]) -> Listener | SessionEnd:

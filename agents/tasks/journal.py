@@ -55,7 +55,8 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
 
     ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any), ``weight``
     the weight of its share of cores, ``uid`` and ``gid`` the user it runs as if its project has its own;
-    ``lease_until`` is when the lease under which it was ordered ends (see :mod:`agents.supervisor.lease`).
+    ``lease_until`` is when the lease under which it was ordered ends (see :mod:`agents.supervisor.lease`), ``ports``
+    those whose listeners are reported.
     """
 
     part: str
@@ -75,6 +76,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     gid: int | None = None
     home: str = ""
     lease_until: float | None = None
+    ports: list[int] = msgspec.field(default_factory=list)
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):

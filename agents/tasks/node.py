@@ -283,6 +283,7 @@ class NodeTasks:
             gid=own.gid,
             home=own.home or "",
             lease_until=self.lease_until(spec.lease_s) if spec and spec.lease_s is not None else None,
+            ports=spec.ports if spec else [],
         )
 
     def _rights(self, intent: Intent) -> FileRights:

@@ -43,6 +43,8 @@ class StartedPart:
         self.reports = ReportFile(PartPaths(Path(intent.folder)).reports)
         self.watch = CheckpointWatch(intent.folder, rights)
         self.outputs: list[Output] = []
+        # Those of its named ports on which it listens.
+        self.listens: list[int] = []
 
     @property
     def is_live(self) -> bool:
@@ -109,6 +111,7 @@ class StartedPart:
             checkpoints=self.checkpoints(),
             progress=self.reports.progress,
             outputs=self.outputs,
+            listens=self.listens if self.is_live else [],
             notes=[str(note) for note in notes],
             notes_said=[clauses(note) for note in notes],
         )

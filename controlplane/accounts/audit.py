@@ -130,8 +130,12 @@ def of_request(request: HttpRequest) -> Origin | None:
         return Origin(user.get_username(), via, user.pk, of_token(token), request_id)
     via = Via.ADMIN if request.path.startswith("/admin/") else Via.PAGE
     session = getattr(getattr(request, "session", None), "session_key", None)
-    told = f"session {hashlib.sha256(session.encode()).hexdigest()[:12]}" if session else ""
-    return Origin(user.get_username(), via, user.pk, told, request_id)
+    return Origin(user.get_username(), via, user.pk, of_login(session) if session else "", request_id)
+
+
+def of_login(session: str) -> str:
+    """The name of a browser's session in the log, which is not its key."""
+    return f"session {hashlib.sha256(session.encode()).hexdigest()[:12]}"
 
 
 def of_token(token: Token) -> str:

@@ -47,11 +47,22 @@ from controlplane.api.serializers import (
 )
 from controlplane.api.throttle import PerUser, SearchesPerUser
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
-from controlplane.jobs import change, profiling, service, signals, traces
+from controlplane.jobs import change, profiling, service, signals, traces, web_sessions
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from controlplane.queries import arrays, failures, job_rows, job_watch, jobs, operations, pace, receipts, waits
+from controlplane.queries import (
+    arrays,
+    failures,
+    job_rows,
+    job_watch,
+    jobs,
+    operations,
+    pace,
+    receipts,
+    waits,
+    web_ports,
+)
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import events as history
@@ -116,6 +127,15 @@ class TraceAskSerializer(StrictSerializer):
 
     tool = serializers.ChoiceField(profiling.TOOLS, default=profiling.TOOLS[0])
     seconds = serializers.IntegerField(default=10, min_value=1, max_value=traces.LONGEST_S)
+    stage = serializers.CharField(default="", allow_blank=True, max_length=63)
+    rank = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1)
+    reason = serializers.CharField(default="", allow_blank=True, max_length=LONGEST_REASON)
+
+
+class PortOpenSerializer(StrictSerializer):
+    """Which of the named ports of a job to open: of which stage, if several have it, and on the node of which rank."""
+
+    port = serializers.RegexField(r"\A[a-z0-9-]{1,32}\Z", help_text="Its name in the job file.")
     stage = serializers.CharField(default="", allow_blank=True, max_length=63)
     rank = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1)
     reason = serializers.CharField(default="", allow_blank=True, max_length=LONGEST_REASON)
@@ -365,6 +385,29 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def trace_content(self, request: Request, name: str, trace: uuid.UUID) -> HttpResponseBase:
         """The file of a profile: of py-spy for speedscope, of torch a Chrome trace, compressed by gzip."""
         return traced.content(self.get_object(), trace)
+
+    @extend_schema(operation_id="jobs_ports", responses=web_ports.WebPortList)
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def ports(self, request: Request, name: str) -> Response:
+        """The ports that its stages name, and whether they are listened on."""
+        return Response(web_ports.of_job(self.get_object(), self.user))
+
+    @extend_schema(
+        operation_id="jobs_open_port",
+        request=PortOpenSerializer,
+        responses={201: web_ports.OpenedPort},
+        examples=[OpenApiExample("The notebook", {"port": "lab"}, request_only=True)],
+    )
+    @ports.mapping.post
+    def open_port(self, request: Request, name: str) -> Response:
+        """Opens a port of a running stage in a browser: answers an address on another origin that lets one browser in,
+        once and within a minute. It ends with the stage, and with the token or sign-in that opened it."""
+        job, asked = self.get_object(), self.body(PortOpenSerializer)
+        wish = web_sessions.PortWish(asked["port"], asked["stage"], asked["rank"], asked["reason"].strip())
+        token = request.auth if isinstance(request.auth, Token) else None
+        login = "" if token else str(request.session.session_key or "")
+        ticket = web_sessions.open_port(job, self.user, wish, token=token, login=login)
+        return Response(web_ports.opened(ticket), status=201, headers={"Cache-Control": "no-store"})
 
     @extend_schema(
         operation_id="jobs_bulk",

@@ -200,6 +200,7 @@ def _running(cluster: DemoCluster) -> None:
     )
     more: dict[str, dict[str, Any]] = {
         "moe": {"mounts": [{"source": DATA, "path": DATA}]},
+        "hold-idle": {"ports": [{"name": "lab", "port": 8888, "path": "/lab?token={token}"}], "idle_timeout": "4h"},
         "rerank": {"workdir": {"git": {"url": "https://git.example.org/vision/rerank.git", "rev": "main"}}},
     }
     for key, name, user, node, devices, ago, step in (
@@ -212,7 +213,9 @@ def _running(cluster: DemoCluster) -> None:
         cluster.submit(key, user, ago + 200, one(name, count=devices, model=model) | more.get(key, {}))
         if "workdir" in more.get(key, {}):
             cluster.fetch(key, ago + 190)
-        cluster.attempt(key, only(cluster, key), [node], devices, ago)
+        attempt = cluster.attempt(key, only(cluster, key), [node], devices, ago)
+        if "ports" in more.get(key, {}):
+            attempt.parts.update(listens=[8888], visited_at=cluster.now - timedelta(minutes=50))
         cluster.stage(
             key,
             only(cluster, key),

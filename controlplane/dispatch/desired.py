@@ -30,7 +30,7 @@ from agents.protocol import (
 )
 from controlplane.fleet import quarantine
 from controlplane.fleet.world import parsed
-from controlplane.jobs import inputs, sealed
+from controlplane.jobs import inputs, sealed, web_ports
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.array_file import as_text
 from controlplane.jobs.record import is_uuid
@@ -174,6 +174,9 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
     setup = Setup(request["setup"], argv) if request.get("setup") and argv else None
     if told["array"]:
         env = {**env, **_of_array(*told["array"])}
+    ports = [each["port"] for each in request.get("ports", ())]
+    if ports:
+        env, hidden = {**env, web_ports.VARIABLE: web_ports.token(attempt)}, [*hidden, web_ports.VARIABLE]
     if settings.TRACES_URL:
         env = {"TRACEPARENT": traceparent(uuid.UUID(told["job_id"]), attempt), **env}
     resume_from, resume_step = told["resume"] or ("", None)
@@ -198,6 +201,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         secret_files=files,
         refused=refused,
         bundle=told["bundle"] or None,
+        ports=ports,
         image=alternative.get("image", ""),
         devices=msgspec.convert(told["devices"], list[DeviceClaim]),
         cpus_milli=request["cpus_milli"],

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
+from agents.protocol import MOST_PORTS
 from controlplane.jobs import (
     array_file,
     constraint,
@@ -23,6 +24,7 @@ from controlplane.jobs import (
     profiling,
     spec,
     utilization_policy,
+    web_ports,
 )
 from scheduler.core.model import retry
 from scheduler.core.model.halving import MOST_STEPS, Goal
@@ -271,6 +273,20 @@ def _shared() -> Schema:
             },
             description="What happens if it holds accelerators and hardly uses them",
         ),
+        "ports": _list(
+            _mapping(
+                {
+                    "name": _pattern(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", "By which it is opened"),
+                    "port": {"type": "integer", "minimum": web_ports.LEAST, "maximum": 65_535},
+                    "protocol": _one_of(web_ports.PROTOCOLS),
+                    "path": _text(web_ports.LONGEST_PATH, "Where a browser begins: /lab?token={token}"),
+                },
+                ["name", "port"],
+            ),
+            MOST_PORTS,
+            description="Ports on which it serves pages to those who may enter it",
+        ),
+        "idle_timeout": _duration("It is stopped once nobody used its ports for so long, from 5 minutes to 7 days"),
         "profiling": _mapping(
             {"allow": _list(_one_of(profiling.TOOLS), len(profiling.TOOLS), description="The tools")},
             description="With what it may be profiled while it runs; with nothing if left out",

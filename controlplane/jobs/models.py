@@ -251,6 +251,11 @@ class Stage(models.Model):
             models.Index(
                 fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")
             ),
+            models.Index(
+                fields=["id"],
+                name="stage_open_ports",
+                condition=~Q(state__in=sorted(FINAL)) & Q(request__has_key="ports"),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -334,6 +339,8 @@ class Part(models.Model):
     ``seen_rev`` is the revision that the agent has applied, and ``notes`` say what of it could not be applied.
     ``signal`` is the signal sent last and ``signal_rev`` the number of those that were sent (see ``jobs.signals``).
     ``substate_said`` and ``notes_said`` are the clauses of ``substate`` and ``notes`` (see ``controlplane.clauses``).
+    ``listens`` are those of its stage's ports on which it listened when its agent last reported, and ``visited_at`` is
+    when somebody last used one of them in a browser.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -351,6 +358,8 @@ class Part(models.Model):
     seen_rev = models.PositiveIntegerField(default=1)
     notes = models.JSONField(default=list)
     notes_said = models.JSONField(default=list, db_default=[])
+    listens = models.JSONField(default=list, db_default=[])
+    visited_at = models.DateTimeField(null=True)
     pid = models.BigIntegerField(null=True)
     pid_start = models.BigIntegerField(null=True)
     exit = models.JSONField(null=True)
@@ -507,6 +516,10 @@ class Session(models.Model):
 
     With a ``port`` it has no command: it lets its caller connect to that port of the part. Each connection is a session
     ``of`` it, of which nothing is recorded and whose row goes with it.
+
+    ``is_web`` is a port that its user opened in a browser, on an origin of its own (see ``jobs.web_sessions``). No
+    socket holds it: its connections renew it. It was opened by an access token, or in a browser that is signed in as
+    ``login``. ``ticket`` is the digest of what the browser exchanges for its cookie once, until ``ticket_until``.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -522,6 +535,10 @@ class Session(models.Model):
     port = models.PositiveIntegerField(null=True)
     of = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="connections")
     channel = models.CharField(max_length=200)
+    is_web = models.BooleanField(default=False, db_default=False)
+    login = models.CharField(max_length=40, blank=True, db_default="")
+    ticket = models.CharField(max_length=64, blank=True, db_default="")
+    ticket_until = models.DateTimeField(null=True)
     opened_at = models.DateTimeField()
     joined_at = models.DateTimeField(null=True)
     seen_at = models.DateTimeField()

@@ -140,6 +140,7 @@ class _Known:
     substate: str
     seen_rev: int
     notes: list[str]
+    listens: list[int]
     attempt: uuid.UUID
     cause: str
     stage: uuid.UUID
@@ -149,8 +150,8 @@ class _Known:
 
 # Written out: every node reports every few seconds, and most reports ask nothing else.
 _KNOWN = """
-SELECT p.id, p.epoch, p.phase, p.ended_at IS NOT NULL, p.rank, p.substate, p.seen_rev, p.notes, p.attempt_id, a.cause,
-       a.stage_id, s.job_id, j.number
+SELECT p.id, p.epoch, p.phase, p.ended_at IS NOT NULL, p.rank, p.substate, p.seen_rev, p.notes, p.listens,
+       p.attempt_id, a.cause, a.stage_id, s.job_id, j.number
 FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
      JOIN jobs_job j ON j.id = s.job_id
 WHERE p.id = ANY(%s) AND p.node_id = %s
@@ -162,7 +163,7 @@ def _known(node_id: uuid.UUID, part_ids: list[uuid.UUID]) -> dict[str, _Known]:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(_KNOWN, [part_ids, node_id])
-        return {str(row[0]): _Known(*(*row[:7], parsed(row[7]), *row[8:])) for row in cursor.fetchall()}
+        return {str(row[0]): _Known(*(*row[:7], parsed(row[7]), parsed(row[8]), *row[9:])) for row in cursor.fetchall()}
 
 
 def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
@@ -582,6 +583,9 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
         if (item.spec_rev, notes) != (part.seen_rev, part.notes) and not part.ended:
             notes_said = [note.said for note in each_of_agent(notes, item.notes_said)]
             Part.objects.filter(id=part.id).update(seen_rev=item.spec_rev, notes=notes, notes_said=notes_said)
+            touched.add(part.number)
+        if item.listens != part.listens and not part.ended:
+            Part.objects.filter(id=part.id).update(listens=item.listens)
             touched.add(part.number)
         if item.substate and item.substate[:60] != part.substate and not part.ended:
             doing = of_agent(item.substate, item.substate_said).said

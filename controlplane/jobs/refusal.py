@@ -10,6 +10,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs.change import Unchangeable
 from controlplane.jobs.section import FieldError
+from controlplane.jobs.sessions import NotOpened
 from controlplane.jobs.signals import NothingRuns
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.jobs.traces import NotTraced
@@ -48,7 +49,7 @@ def refusal(error: Exception) -> JobRefusal | None:
             return JobRefusal(409, "unchangeable", str(error), [at])
         case NothingRuns():
             return JobRefusal(409, "nothing_runs", str(error), [])
-        case NotTraced():
+        case NotTraced() | NotOpened():
             return JobRefusal(error.status, error.code, str(error), [])
         case IllegalTransition():
             return JobRefusal(409, "illegal_transition", in_language(said(error)), [])

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -23,9 +23,9 @@ from django.utils.translation import ngettext
 
 from agents.protocol import MASK, Phase, SessionEnd, tells_secret
 from controlplane import changes
-from controlplane.accounts import audit, permissions
+from controlplane.accounts import audit, logins, permissions
 from controlplane.accounts.models import Token, User
-from controlplane.clauses import Told, clause, told
+from controlplane.clauses import Clause, Told, clause, told
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
 from controlplane.jobs.models import Job, Part, Session
@@ -65,17 +65,15 @@ class SessionRequest:
 
 def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest) -> Session:
     """Record a new session of this user in a running part of this job, which the user may see. Raises NotOpened."""
-    if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-        text = _("only {user}, a lead of project {project} or staff may enter this job")
-        raise NotOpened(403, "permission_denied", text.format(user=job.user.get_username(), project=job.project.name))
+    check_right(job, user)
     if wish.of:
         return _connect(job, user, token, channel, wish.of)
-    part = _part(job, wish)
+    part = part_of(job, wish)
     sweep()
     at, actor = timezone.now(), user.get_username()
     with transaction.atomic():
         locked = service.lock([job.id])[job.id]
-        _check_room(user, part.node)
+        check_room(user, part.node)
         session = Session.objects.create(
             part=part,
             user=user,
@@ -96,14 +94,25 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: SessionRequest
         said = [
             clause("Forwards", **where, port=wish.port) if wish.port else clause("Entered", **where, command=command)
         ]
-        if wish.reason:
-            said.append(clause("Aside", why=wish.reason))
-        params = {"session": str(session.id), "command": command, "rank": part.rank, "node": part.node.name}
-        if wish.reason:
-            params["reason"] = wish.reason
-        _note(locked, "entered", told(*said), part, actor, params)
-        _record("session.open", session, audit.of_token(token), after=params, reason=wish.reason)
+        note_opening(locked, session, said, wish.reason)
     return session
+
+
+def check_right(job: Job, user: User) -> None:
+    """Raises NotOpened unless this user, who may see the job, may enter it."""
+    if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+        text = _("only {user}, a lead of project {project} or staff may enter this job")
+        raise NotOpened(403, "permission_denied", text.format(user=job.user.get_username(), project=job.project.name))
+
+
+def note_opening(job: Job, session: Session, said: list[Clause], reason: str) -> None:
+    """Record that a session was opened, as an event of its locked job and in the audit log."""
+    part = session.part
+    params = {"session": str(session.id), "command": _doing(session), "rank": part.rank, "node": part.node.name}
+    if reason:
+        said, params = [*said, clause("Aside", why=reason)], {**params, "reason": reason}
+    _note(job, "entered", told(*said), part, session.user.get_username(), params)
+    _record("session.open", session, _credential(session), after=params, reason=reason)
 
 
 def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Session:
@@ -113,33 +122,59 @@ def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Sessi
     except ValueError:
         asked = Session.objects.none()
     mine = asked.filter(user=user, token=token.digest, part__attempt__stage__job=job, port__isnull=False, ended_at=None)
-    at = timezone.now()
-    # A server that went away has ended no session.
-    heard = Q(seen_at__gt=at - timedelta(seconds=LOST_S))
     with transaction.atomic():
-        whole = mine.filter(heard).select_related("part__node", "part__attempt__stage").first()
+        whole = mine.filter(_heard()).select_related("part__node", "part__attempt__stage").first()
         if whole is None:
             raise NotOpened(409, "not_running", _("the port is not forwarded any more"))
-        _lock()
-        held = Session.objects.filter(heard, ended_at=None, of__isnull=False)
-        if held.filter(user=user).count() >= settings.CONNECTIONS_PER_USER:
-            text = ngettext(
-                "you have {most} connection to ports open, which is the most; close it first",
-                "you have {most} connections to ports open, which is the most; close one first",
-                settings.CONNECTIONS_PER_USER,
-            )
-            raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))
-        if held.filter(part__node=whole.part.node).count() >= settings.CONNECTIONS_PER_NODE:
-            text = ngettext(
-                "{most} connection to ports is open on node {node}, which is the most; wait until it has ended",
-                "{most} connections to ports are open on node {node}, which is the most; wait until one has ended",
-                settings.CONNECTIONS_PER_NODE,
-            )
-            raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name))
-        return Session.objects.create(
-            of=whole, part=whole.part, user=user, token=token.digest, port=whole.port, stdin=True, channel=channel,
-            opened_at=at, seen_at=at,
-        )  # fmt: skip
+        return _join(whole, user, channel)
+
+
+def connect_web(session_id: uuid.UUID, channel: str) -> Session:
+    """Begin a connection of a port that somebody opened in a browser. Raises NotOpened."""
+    if standing({(session_id, False)})[session_id, False]:
+        raise NotOpened(403, "not_running", _("this port is not open any more"))
+    with transaction.atomic():
+        held = Session.objects.filter(id=session_id, is_web=True, ended_at=None)
+        whole = held.select_related("user", "part__node", "part__attempt__stage").first()
+        if whole is None:
+            raise NotOpened(403, "not_running", _("this port is not open any more"))
+        return _join(whole, whole.user, channel)
+
+
+def _join(whole: Session, user: User, channel: str) -> Session:
+    """Record a connection of a session that forwards a port, within the limits. Raises NotOpened."""
+    _lock()
+    held = Session.objects.filter(_heard(), ended_at=None, of__isnull=False)
+    if held.filter(user=user).count() >= settings.CONNECTIONS_PER_USER:
+        text = ngettext(
+            "you have {most} connection to ports open, which is the most; close it first",
+            "you have {most} connections to ports open, which is the most; close one first",
+            settings.CONNECTIONS_PER_USER,
+        )
+        raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_USER))
+    if held.filter(part__node=whole.part.node).count() >= settings.CONNECTIONS_PER_NODE:
+        text = ngettext(
+            "{most} connection to ports is open on node {node}, which is the most; wait until it has ended",
+            "{most} connections to ports are open on node {node}, which is the most; wait until one has ended",
+            settings.CONNECTIONS_PER_NODE,
+        )
+        raise NotOpened(429, "too_many", text.format(most=settings.CONNECTIONS_PER_NODE, node=whole.part.node.name))
+    at = timezone.now()
+    return Session.objects.create(
+        of=whole, part=whole.part, user=user, token=whole.token, login=whole.login, port=whole.port, stdin=True,
+        channel=channel, opened_at=at, seen_at=at,
+    )  # fmt: skip
+
+
+def _heard() -> Q:
+    """Of open sessions those whose server has not gone; a server that went away has ended none."""
+    now = timezone.now()
+    return Q(seen_at__gt=now - timedelta(seconds=LOST_S)) | Q(_not_idle(now), is_web=True)
+
+
+def _not_idle(now: datetime) -> Q:
+    idle_s = settings.SESSION_IDLE_S
+    return Q(seen_at__gt=now - timedelta(seconds=max(idle_s, LOST_S))) if idle_s else Q()
 
 
 def is_used(session_id: uuid.UUID) -> bool:
@@ -147,7 +182,8 @@ def is_used(session_id: uuid.UUID) -> bool:
     return Session.objects.filter(of=session_id, ended_at=None).exists()
 
 
-def _part(job: Job, wish: SessionRequest) -> Part:
+def part_of(job: Job, wish: SessionRequest) -> Part:
+    """Return the running part that a request is about. Raises NotOpened."""
     running = Part.objects.select_related("node", "attempt__stage").filter(
         attempt__stage__job=job, ended_at=None, phase=Phase.RUNNING
     )
@@ -171,7 +207,7 @@ def _part(job: Job, wish: SessionRequest) -> Part:
     return part
 
 
-def _check_room(user: User, node: Node) -> None:
+def check_room(user: User, node: Node) -> None:
     """Check the limits on sessions, under a lock, so that two requests do not both take the last place."""
     _lock()
     held = Session.objects.filter(ended_at=None, of=None)
@@ -219,8 +255,8 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
         if session is None:
             return
         command, actor, at = _doing(session), session.user.get_username(), timezone.now()
-        session.ended_at, session.command = at, []
-        session.save(update_fields=["ended_at", "command"])
+        session.ended_at, session.command, session.ticket = at, [], ""
+        session.save(update_fields=["ended_at", "command", "ticket"])
         what = told(clause("WentOut", actor=actor, stage=session.part.attempt.stage.name, command=command, how=how))
         more = {
             "session": str(session.id),
@@ -228,8 +264,14 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
             "open_s": round((at - session.opened_at).total_seconds()),
         }
         _note(locked, "left", what, session.part, actor, more | params)
-        token = Token.objects.filter(digest=session.token).first()
-        _record("session.end", session, audit.of_token(token) if token else "", after=more | params | {"how": how.text})
+        _record("session.end", session, _credential(session), after=more | params | {"how": how.text})
+
+
+def _credential(session: Session) -> str:
+    if session.login:
+        return audit.of_login(session.login)
+    token = Token.objects.filter(digest=session.token).first()
+    return audit.of_token(token) if token else ""
 
 
 def _record(action: str, session: Session, credential: str, *, after: Mapping[str, Any], reason: str = "") -> None:
@@ -260,9 +302,17 @@ def of_end(found: SessionEnd) -> tuple[Told, dict[str, Any]]:
 
 def sweep() -> None:
     """End sessions whose server has gone."""
-    before = timezone.now() - timedelta(seconds=LOST_S)
-    for session_id in Session.objects.filter(ended_at=None, seen_at__lt=before).values_list("id", flat=True)[:100]:
+    now = timezone.now()
+    held = Session.objects.filter(ended_at=None)
+    lost = held.filter(seen_at__lt=now - timedelta(seconds=LOST_S), is_web=False)
+    for session_id in lost.values_list("id", flat=True)[:100]:
         end(session_id, told(clause("GuestLost")), {})
+    web = held.filter(is_web=True)
+    for session_id in web.filter(part__ended_at__isnull=False).values_list("id", flat=True)[:100]:
+        end(session_id, told(clause("GuestPart")), {})
+    idle = web.exclude(_not_idle(now)) if settings.SESSION_IDLE_S else web.none()
+    for session_id in idle.values_list("id", flat=True)[:100]:
+        end(session_id, told(clause("GuestIdle", idle_s=settings.SESSION_IDLE_S)), {})
 
 
 Key = tuple[uuid.UUID, bool]
@@ -278,18 +328,26 @@ def standing(keys: AbstractSet[Key]) -> dict[Key, str]:
     callers = [session for session, is_caller in keys if is_caller]
     stale = Session.objects.filter(id__in=callers, ended_at=None, seen_at__lt=now - timedelta(seconds=RENEW_S))
     stale.update(seen_at=now)
+    held = Session.objects.filter(connections__in=callers, is_web=True, ended_at=None)
+    held.filter(seen_at__lt=now - timedelta(seconds=RENEW_S)).update(seen_at=now)
     rows = Session.objects.select_related("user", "of", "part__attempt__stage__job").in_bulk({key[0] for key in keys})
     valid = {
         token.digest
         for token in Token.objects.filter(digest__in={row.token for row in rows.values()}, expires_at__gt=now)
         if SCOPE in token.scopes
     }
-    may = {row.id: row.token in valid and _may(row) for row in rows.values()}
+    signed_in = logins.signed_in({row.login for row in rows.values() if row.login})
+    may = {
+        row.id: (signed_in.get(row.login) == row.user_id if row.login else row.token in valid) and _may(row)
+        for row in rows.values()
+    }
     found: dict[Key, str] = {}
     for key in keys:
         row = rows.get(key[0])
         gone = row is None or row.ended_at is not None or (row.of is not None and row.of.ended_at is not None)
-        if row is None or gone or (now - row.seen_at).total_seconds() > LOST_S:
+        patience_s = max(settings.SESSION_IDLE_S, LOST_S) if row is not None and row.is_web else LOST_S
+        is_lasting = row is not None and row.is_web and not settings.SESSION_IDLE_S
+        if row is None or gone or (not is_lasting and (now - row.seen_at).total_seconds() > patience_s):
             found[key] = "GuestLost"
         elif row.part.ended_at is not None:
             found[key] = "GuestPart"

@@ -36,6 +36,7 @@ from controlplane.jobs import (
     notify,
     profiling,
     utilization_policy,
+    web_ports,
 )
 from controlplane.jobs.array_file import ArrayPlan
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, HostDemand
@@ -64,7 +65,7 @@ STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
-    "utilization_policy", "profiling",
+    "utilization_policy", "profiling", "ports", "idle_timeout",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -622,6 +623,7 @@ def _stage(
         **_topology(section),
         **utilization_policy.read(section),
         **profiling.read(section),
+        **web_ports.read(section),
         **_elsewhere(section, rules),
         "kind": kind,
     }

@@ -30,7 +30,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import LIVE_HEADER, page, reader, title_of
-from controlplane.queries import arrays, failures, jobs, pace, receipts, traces, waits
+from controlplane.queries import arrays, failures, jobs, pace, receipts, traces, waits, web_ports
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import logs as log_queries
@@ -209,6 +209,7 @@ def tab_page(request: HttpRequest, number: int, tab: str, status: int = 200, **v
             "steps": _steps(job),
             "reported": _reported(job),
             "notify": row.spec.get("notify") or [],
+            "ports": [] if job["state"] in FINAL else web_ports.of_job(row, reader(request)).results,
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
             "is_active": any(stage["state"] in ACTIVE for stage in job["stages"]),

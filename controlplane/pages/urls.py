@@ -42,6 +42,7 @@ from controlplane.pages import (
     search,
     secrets,
     service_accounts,
+    sessions,
     sign_in,
     simulations,
     submit,
@@ -100,6 +101,8 @@ urlpatterns = [
         path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
         for verb in ("pause", "resume", "run", "delete")
     ),
+    path("sessions", sessions.show, name="sessions"),
+    path("jobs/<int:number>/open", sessions.open_port, name="job-open-port"),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),
     path("calendar", calendar.show, name="calendar"),

@@ -3,9 +3,10 @@
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.jobs import sessions
 from controlplane.operations.watch import claim
 from controlplane.pools.models import Budget
-from controlplane.usage import budgets, idle, ledger
+from controlplane.usage import budgets, idle, ledger, ports_idle
 
 EVERY_S = 60.0
 
@@ -25,6 +26,9 @@ def count() -> None:
     name="maintenance.idle", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
 )
 def judge() -> None:
-    """Acts on stages that hold devices idle, as their utilization_policy says. Idempotent: once for each attempt."""
+    """Acts on stages that hold devices idle, as their utilization_policy says, and on those whose ports nobody uses.
+    Idempotent: once for each attempt."""
     if claim("idle", idle.EVERY_S * 0.9):
         idle.judge(timezone.now())
+        ports_idle.judge(timezone.now())
+        sessions.sweep()

@@ -270,6 +270,10 @@ class AsyncClient:
         number; at most ``limit`` of each kind, of jobs by name among the newest."""
         return (await self.wire.get("/search", {"q": words, "limit": limit}))["results"]
 
+    async def sessions(self) -> Rows[answers.WebPort]:
+        """Return the named ports of all stages that have not ended, those of the newest jobs first, at most 200."""
+        return (await self.wire.get("/sessions"))["results"]
+
     async def retention_due(self) -> Rows[answers.RetentionDue]:
         """Return the records of your projects that would be removed now, by kind; nothing is removed."""
         return list((await self.wire.get("/retention/preview"))["results"])
@@ -567,6 +571,18 @@ class AsyncJobs:
         """Send a signal such as ``SIGUSR1`` to its running stages, or to one; return to how many ``processes``."""
         body = {"signal": name, "stage": stage, "reason": reason}
         return await self._wire.post(self._path(job) + "/signal", body)
+
+    async def ports(self, job: Ref) -> Rows[answers.WebPort]:
+        """Return the ports that its stages name, and whether they are listened on."""
+        return (await self._wire.get(self._path(job) + "/ports"))["results"]
+
+    async def open_port(
+        self, job: Ref, port: str, *, stage: str = "", rank: int = 0, reason: str = ""
+    ) -> answers.OpenedPort:
+        """Open a named port of a running stage in a browser: ``url`` lets one browser in, once and within a minute.
+        Without ``stage`` the only one with this port is meant."""
+        body = {"port": port, "stage": stage, "rank": rank, "reason": reason}
+        return await self._wire.post(self._path(job) + "/ports", body)
 
     async def trace(
         self, job: Ref, *, tool: str = "py-spy", seconds: int = 10, stage: str = "", rank: int = 0, reason: str = ""

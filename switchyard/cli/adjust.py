@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.cli.sizes import size_bytes
 from switchyard.cli.spans import seconds
 from switchyard.problem import UsageError

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import exits, output, spans, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column
 from switchyard.cli.recurrence import moment
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

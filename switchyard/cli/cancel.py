@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, several
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import several
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 from switchyard.problem import SpecError, UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchyard.cli import clean, exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column
-from switchyard.cli.session import connect
 
 EXAMPLES = """
   yard consolidate                  who could move, for whom, and what that costs

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from switchyard.cli import clean, exits, units
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 from switchyard.cli.sizes import size_bytes
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from switchyard import __version__
 from switchyard.cli import clean, exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem, Unreachable
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, spans, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

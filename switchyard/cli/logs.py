@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits
+from switchyard.cli.connection import connect
 from switchyard.cli.printer import Printer
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, recurrence
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:

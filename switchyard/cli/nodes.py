@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:

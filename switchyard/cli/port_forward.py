@@ -6,6 +6,8 @@ With several ports each that ends is told, and the others go on. The command end
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard port-forward 17 8888               http://127.0.0.1:8888 is the notebook of job 17
-  yard port-forward 17 9000:8888          the same at port 9000 here; :8888 takes any free port
+  ssh -o ProxyCommand="yard port-forward --stdio 17 2222" node    an sshd of the job's own
   yard port-forward 42 6006 --stage train --rank 3 --reason "its TensorBoard"
 """
 
@@ -35,10 +38,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", default="", help="the stage to reach, where several run")
     parser.add_argument("--rank", type=int, default=0, help="its rank: which node, where it runs on several")
     parser.add_argument("--reason", default="", help="why; it is recorded with the job")
+    parser.add_argument("--stdio", action="store_true", help="join one connection to this command's input and output")
 
 
 def run(args: argparse.Namespace) -> int:
     ask: dict[str, Any] = {"stage": args.stage, "rank": args.rank, "reason": args.reason}
+    if args.stdio:
+        return _join(args, ask)
     held: list[Forward] = []
     with connect(args) as client, contextlib.ExitStack() as opened:
         for local, remote in args.ports:
@@ -54,6 +60,31 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             _wait(held)
     return exits.OK
+
+
+def _join(args: argparse.Namespace, ask: dict[str, Any]) -> int:
+    """Pass this command's input to one connection, and what comes back to its output, until that ends."""
+    if len(args.ports) != 1:
+        raise UsageError("--stdio joins one port")
+    ((_local, remote),) = args.ports
+    with (
+        connect(args) as client,
+        client.jobs.forward(args.job, remote, told=_teller(remote), **ask) as there,
+        socket.create_connection(("127.0.0.1", there.local_port)) as link,
+    ):
+        threading.Thread(target=_type, args=(link,), daemon=True).start()
+        while piece := link.recv(65_536):
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(sys.stdout.fileno(), view) :]
+    return exits.OK
+
+
+def _type(link: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := os.read(sys.stdin.fileno(), 65_536):
+            link.sendall(piece)
+        link.shutdown(socket.SHUT_WR)
 
 
 def _wait(held: list[Forward]) -> None:

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

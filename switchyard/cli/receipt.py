@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.panel import row
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, demand, units
 from switchyard.cli.attach import attach
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

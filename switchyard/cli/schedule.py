@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import NotFound, UsageError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

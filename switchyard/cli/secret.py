@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column
-from switchyard.cli.session import connect
 from switchyard.problem import SwitchyardError, UsageError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, token, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, panel, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:

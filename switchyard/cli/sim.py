@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:

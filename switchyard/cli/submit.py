@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, demand, ending, exits, panel, units
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

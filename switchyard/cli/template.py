@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
@@ -69,13 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _submit(args: argparse.Namespace, client: Client) -> None:
     from switchyard.cli.submit import preview
 
-    values = {}
-    for text in args.set:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise UsageError(f"--set {text}: write it as NAME=VALUE")
-        values[name] = value
-    job = client.templates.fill(args.template, values, project=args.project or client.project or "")
+    job = client.templates.fill(args.template, values(args.set), project=args.project or client.project or "")
     if args.dry_run:
         found = client.preview(job)
         output.one(args, found, lambda: preview(found), name="")
@@ -83,6 +77,17 @@ def _submit(args: argparse.Namespace, client: Client) -> None:
     made = client.jobs.submit(job)
     kind = "array" if made.is_array else "job"
     output.one(args, made, lambda: [clean.line(f"submitted {kind} {made.number} ({made.name})")], name=made.number)
+
+
+def values(given: Iterable[str]) -> dict[str, str]:
+    """Return the values of ``--set NAME=VALUE``, by name."""
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise UsageError(f"--set {text}: write it as NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _file(args: argparse.Namespace) -> dict[str, Any]:

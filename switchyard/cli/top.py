@@ -8,8 +8,8 @@ from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, devices, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.cli.spans import seconds
 
 if TYPE_CHECKING:

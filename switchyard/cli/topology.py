@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, units
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
     import argparse

@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from switchyard.cli import exits, output, spans
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
 
 EXAMPLES = """
   yard usage                                   your projects over the last 30 days

@@ -22,6 +22,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "exec": "run a command inside a running job",
         "cp": "copy files into a running job, or out of it",
         "port-forward": "make a port of this machine lead to a port of a running job",
+        "session": "start notebooks and shells, and open ports of running jobs in a browser",
         "events": "list what happened to a job",
         "values": "list the numbers that a job reported, such as its loss",
         "receipt": "tell what a job held and used, with one line of advice",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from switchyard import __version__
 from switchyard.cli import clean, exits, output
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse

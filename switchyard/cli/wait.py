@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchyard.cli import ending
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 from switchyard.cli.spans import seconds
 
 if TYPE_CHECKING:

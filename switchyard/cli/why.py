@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from switchyard.cli import clean, exits, output, panel
+from switchyard.cli.connection import connect
 from switchyard.cli.output import Row
-from switchyard.cli.session import connect
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:

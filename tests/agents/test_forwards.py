@@ -228,3 +228,12 @@ def test_a_port_that_somebody_else_shares_is_nobodys() -> None:
             os.waitpid(child, 0)
             os.close(reader)
             os.close(writer)
+
+
+def test_named_ports_are_reported_while_the_part_listens(shared: Hands, part: Names, free: int, others: int) -> None:
+    name = part()
+    program = f"import socket, time; time.sleep(1); s = socket.create_server(('127.0.0.1', {free})); time.sleep(600)"
+    shared.yard.want(shared.name, order(name, sys.executable, "-c", program, ports=[free, others]))
+    shared.yard.phase(shared.name, name, Phase.RUNNING)
+    shared.yard.wait(lambda: shared.yard.side(shared.name).here[name].listens == [free])
+    finish(shared, name)

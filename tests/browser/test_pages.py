@@ -32,7 +32,7 @@ PAGES = (
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
     "/webhooks?project=vision", "/webhooks/vision/chat",
     "/templates", "/templates/torchrun", "/service-accounts", "/service-accounts/ci@vision", "/retention",
-    "/operations", "/operations/1",
+    "/operations", "/operations/1", "/sessions",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ OPEN = {"version", "openapi.yaml", "docs", "schemas/job.json"}
 READS = [
     "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
     "jobs/{number}/counterfactuals",
-    "jobs/{number}/attempts", "jobs/{number}/traces",
+    "jobs/{number}/attempts", "jobs/{number}/traces", "jobs/{number}/ports", "sessions",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "jobs/{number}/receipt", "jobs/{number}/failures", "jobs/{number}/waits",
     "jobs/{number}/pace", "usage", "nodes", "topology",
@@ -46,7 +46,7 @@ READS = [
 ]  # fmt: skip
 WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
           "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release", "jobs/{number}/requeue",
-          "jobs/{number}/signal", "jobs/{number}/traces",
+          "jobs/{number}/signal", "jobs/{number}/traces", "jobs/{number}/ports",
           "nodes/drain", "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
           "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "reservations",

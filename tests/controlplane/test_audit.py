@@ -57,7 +57,7 @@ def last() -> AuditEntry:
 def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], tuple[Deed, str]]:
     """A request to each route that changes something, and the action that the log has of it; in this order."""
     agent = town.machine()
-    town.running(agent, profiling={"allow": ["py-spy"]})
+    town.running(agent, profiling={"allow": ["py-spy"]}, ports=[{"name": "lab", "port": 8888}])
     attempt = Attempt.objects.get()
     staff, owner = town.staff, town.owner
 
@@ -232,6 +232,10 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "jobs/{name}/traces"): (
             lambda: owner.post(f"/jobs/{runs}/traces", {"seconds": 5, **WHY}),
             "job.trace",
+        ),
+        ("POST", "jobs/{name}/ports"): (
+            lambda: owner.post(f"/jobs/{runs}/ports", {"port": "lab", **WHY}),
+            "session.open",
         ),
         ("POST", "jobs/{name}/requeue"): (lambda: owner.post(f"/jobs/{runs}/requeue", WHY), "job.requeue"),
         ("POST", "projects"): (lambda: staff.post("/projects", {"name": "fresh"}), "project.add"),
