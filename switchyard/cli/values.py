@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
 from switchyard.cli.output import Column, Row
-from switchyard.cli.session import connect
+from switchyard.cli.connection import connect
 
 if TYPE_CHECKING:
     import argparse
