@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output, units
-from switchyard.cli.output import Column, Row
 from switchyard.cli.connection import connect
+from switchyard.cli.output import Column, Row
 from switchyard.cli.spans import seconds
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
-from switchyard.cli.output import Column, Row
 from switchyard.cli.connection import connect
+from switchyard.cli.output import Column, Row
 
 if TYPE_CHECKING:
     import argparse
