@@ -59,9 +59,8 @@ WITH held AS MATERIALIZED (
              SELECT known_ms, busy_ms, powered_ms, millijoules FROM usage_claimmeter
              WHERE claim_id = h.id AND day = %(day)s OFFSET 0) m ON true
 ), counted AS MATERIALIZED (
-    SELECT j.id AS job_id, j.project_id, j.user_id, j.pool_id, x.* FROM (
-        SELECT job_id AS of_job, kind, model, {sums} FROM told GROUP BY 1, 2, 3 OFFSET 0) x
-    JOIN jobs_job j ON j.id = x.of_job
+    SELECT j.*, x.* FROM (SELECT job_id, kind, model, {sums} FROM told GROUP BY 1, 2, 3 OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT project_id, user_id, pool_id FROM jobs_job WHERE id = x.job_id OFFSET 0) j
 ), gone AS (
     DELETE FROM usage_jobentry e WHERE e.day = %(day)s AND NOT EXISTS (
         SELECT FROM counted c WHERE (c.job_id, c.kind, c.model) = (e.job_id, e.kind, e.model))
