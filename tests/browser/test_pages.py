@@ -374,7 +374,7 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
     page.fill("[data-log-find]", "NEEDLE")
     expect(page.locator("[data-log-count]")).to_have_text("0 found")
     page.click("[data-log-everywhere]")
-    expect(page.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+    expect(page.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
     expect(page.locator("[data-log-found-list] li")).to_contain_text("the needle <b>far</b> above")
     assert page.locator("[data-log-found-list] b").count() == 0
     page.click("[data-log-found-list] button")
@@ -424,7 +424,7 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
         expect(view.locator(".row mark")).to_have_text(["step 940"])
     page.click("[data-log-everywhere]")
     for view in (first, second):
-        expect(view.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+        expect(view.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
     faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
     assert faults == []
     page.reload()
