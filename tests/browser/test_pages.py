@@ -758,3 +758,20 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
             if fault["impact"] in {"serious", "critical"}:
                 found += [f"{path}: {fault['id']}: {node['html'][:150]}" for node in fault["nodes"]]
     assert found == []
+
+
+def test_how_long_a_project_keeps_its_logs_is_changed_on_the_page(open_page: Open) -> None:
+    page, witness = open_page("/retention")
+    row, dialog = page.locator("[data-key=project-speech]"), page.locator("#keep-speech")
+    expect(row).not_to_contain_text("its own choice")
+    for days, size, told in (("21", "10", "21 days"), ("", "", "90 days")):
+        page.click("[data-dialog=keep-speech]")
+        dialog.locator("[name='days.logs']").fill(days)
+        dialog.locator("[name=log_bytes]").fill(size)
+        faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+        assert faults == []
+        dialog.locator("button[type=submit]").click()
+        expect(row).to_contain_text(told)
+    expect(row).to_contain_text("50 GiB")
+    expect(row).not_to_contain_text("its own choice")
+    assert witness.complaints() == []
