@@ -77,13 +77,13 @@ def _effect(shown: Row) -> Iterable[str]:
     """Return what runs there, and what each mode does with it."""
     affects = shown["affects"]
     whose = f" of {', '.join(map(clean.line, affects['owners']))}" if affects["owners"] else ""
-    yield f"{affects['jobs']} jobs run there{whose}"
+    yield units.counted(affects["jobs"], "job runs", "jobs run") + f" there{whose}"
     for one in affects["stages"]:
         lost = units.device_hours(one["lost_device_s"])
         lost += f" since it saved at {units.clock(one['saved_at'])}" if one.get("saved_at") else ", it never saved"
         yield clean.line(f"  job {one['job']} {one['stage']} of {one['user']} on {', '.join(one['nodes'])}: {lost}")
     if affects["hidden"]:
-        yield f"  and {affects['hidden']} stages of jobs that you may not see"
+        yield "  and " + units.counted(affects["hidden"], "stage", "stages") + " of jobs that you may not see"
     for each in shown["outcomes"]:
         lost, when = units.device_hours(each["lost_device_s"]), _when(each["empty_in_s"], each["empty_within_s"])
         yield f"{each['mode']:>7}: stops {each['stops']}, loses {lost}, empty {when}"

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from switchyard.cli import clean, exits, output, recurrence
+from switchyard.cli import clean, exits, output, recurrence, units
 from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
 from switchyard.problem import UsageError
@@ -81,7 +81,7 @@ def _lines(found: Row, is_tried: bool = False) -> Iterable[str]:
         until = f"until {one['ends_by']} at most" if one.get("ends_by") else "without a time limit"
         yield clean.line(f"  job {one['job']} {one['stage']} of {one['user']} runs on {one['node']} {until}")
     if found.get("hidden"):
-        yield f"  and {found['hidden']} stages of jobs that you may not see"
+        yield "  and " + units.counted(found["hidden"], "stage", "stages") + " of jobs that you may not see"
 
 
 def _of(window: Row) -> str:

@@ -61,7 +61,7 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"
+    return units.counted(count, "attempt", "attempts")
 
 
 def _used(line: Mapping[str, Any]) -> str:

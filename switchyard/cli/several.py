@@ -109,7 +109,8 @@ def _bulk(client: Client, args: argparse.Namespace, action: str, patch: dict[str
 def _follow(client: Client, operation: Row) -> int:
     """Wait for an operation, and tell what came of it; return the code of its first refusal, or 0."""
     number = operation["id"]
-    print(f"operation {number}: {operation['matched']:,} jobs match; it goes on without this command", file=sys.stderr)
+    matched = units.counted(operation["matched"], "job matches", "jobs match")
+    print(f"operation {number}: {matched}; it goes on without this command", file=sys.stderr)
     operation = client.operations.wait(number)
     code = exits.OK if operation["phase"] == "DONE" else exits.FAILURE
     for each in operation["refusals"]:
@@ -129,7 +130,8 @@ def outcome(operation: Row) -> str:
 def effect(stops: Row) -> str:
     """Return in one line what stops: jobs, their owners, and what is lost."""
     whose = f" of {', '.join(map(clean.line, stops['owners']))}" if stops["owners"] else ""
-    return f"stops {stops['jobs']} jobs{whose}, loses {units.device_hours(stops['lost_device_s'])}"
+    stopped = units.counted(stops["jobs"], "job", "jobs")
+    return f"stops {stopped}{whose}, loses {units.device_hours(stops['lost_device_s'])}"
 
 
 def moved(queue: Row) -> list[str]:

@@ -64,6 +64,11 @@ def size(count: float | None) -> str:
     return f"{count:.0f} GiB" if count >= 10 or count == int(count) else f"{count:.1f} GiB"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """Format a count with its words: ``1 job runs``, ``1,200 jobs run``."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def device_hours(device_s: float) -> str:
     """Format device-seconds: ``1.5 device-hours``."""
     return f"{device_s / 3600:.1f} device-hours"

@@ -1,10 +1,15 @@
-"""Migrates the database of DATABASE_URL and fills it with the demo's cluster: ``python -m tests.browser.plant``."""
+"""Migrates the database of DATABASE_URL and fills it with the demo's cluster.
+
+``python -m tests.browser.plant WRITTEN``, where the last word is what users wrote in names, notes and logs.
+"""
 
 from __future__ import annotations
 
+import sys
+
 import django
 
-from tests.browser.site import HOSTILE, PASSWORD
+from tests.browser.site import PASSWORD
 
 
 def main() -> None:
@@ -14,7 +19,7 @@ def main() -> None:
     from controlplane.demo.plant import plant
 
     call_command("migrate", verbosity=0)
-    plant(days=0, password=PASSWORD, written=HOSTILE)
+    plant(days=0, password=PASSWORD, written=sys.argv[1])
 
 
 if __name__ == "__main__":

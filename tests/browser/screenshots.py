@@ -19,6 +19,8 @@ from tests.browser.site import LAUNCH, PASSWORD, ROOT, Site, serve
 
 FOLDER = ROOT / "docs" / "screenshots"
 JOB = "qwen3-32b-sft"
+# Whether what the page asks in the background is answered: a dry run, or what else would let a job start.
+ANSWERED = "!/(Trying|Checking|正在尝试|检查中)…/.test(document.querySelector('.y-main').innerText)"
 # Name of the picture, path, theme, width, language, and the height or None for the whole page.
 SHOTS = (
     ("overview-light", "/", "light", 1440, "en-US", None),
@@ -64,6 +66,10 @@ def take(browser: Browser, site: Site) -> None:
         whole = page.evaluate("document.querySelector('.y-main').scrollHeight") + 50
         page.set_viewport_size({"width": width, "height": max(900, min(height or whole, 2600))})
         page.wait_for_timeout(2500)
+        for _turn in range(60):
+            if page.evaluate(ANSWERED):
+                break
+            page.wait_for_timeout(500)
         page.screenshot(path=FOLDER / f"{name}.png")
         context.close()
         print(f"docs/screenshots/{name}.png")
@@ -83,7 +89,9 @@ def main() -> None:
         state = Path(folder)
         stores = _stores(state)
         try:
-            with serve(os.environ["DATABASE_URL"], dict(os.environ), state / "web.log") as site:
+            with serve(
+                os.environ["DATABASE_URL"], dict(os.environ), state / "web.log", written="named by hand"
+            ) as site:
                 with sync_playwright() as playwright:
                     browser = playwright.chromium.launch(executable_path=chromium, args=list(LAUNCH))
                     take(browser, site)

@@ -76,15 +76,18 @@ def _free_port() -> int:
 
 
 @contextmanager
-def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator[Site]:
-    """A site on a new database of the server at ``database_url``: a web server, and a worker for questions."""
+def serve(database_url: str, environment: dict[str, str], log: Path, *, written: str = HOSTILE) -> Iterator[Site]:
+    """A site on a new database of the server at ``database_url``: a web server, and a worker for questions.
+
+    ``written`` is what users wrote in names, notes and logs.
+    """
     with psycopg.connect(database_url, dbname="postgres", autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
     base, _mark, query = database_url.partition("?")
     own = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
     environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
-    subprocess.run([sys.executable, "-m", "tests.browser.plant"], cwd=ROOT, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "tests.browser.plant", written], cwd=ROOT, env=environment, check=True)
     port = _free_port()
     command = [
         sys.executable,

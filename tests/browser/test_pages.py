@@ -374,7 +374,7 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
     page.fill("[data-log-find]", "NEEDLE")
     expect(page.locator("[data-log-count]")).to_have_text("0 found")
     page.click("[data-log-everywhere]")
-    expect(page.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+    expect(page.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
     expect(page.locator("[data-log-found-list] li")).to_contain_text("the needle <b>far</b> above")
     assert page.locator("[data-log-found-list] b").count() == 0
     page.click("[data-log-found-list] button")
@@ -424,7 +424,7 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
         expect(view.locator(".row mark")).to_have_text(["step 940"])
     page.click("[data-log-everywhere]")
     for view in (first, second):
-        expect(view.locator("[data-log-found-told]")).to_have_text("1 lines found in the whole log", timeout=20_000)
+        expect(view.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
     faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
     assert faults == []
     page.reload()
@@ -758,3 +758,20 @@ def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
             if fault["impact"] in {"serious", "critical"}:
                 found += [f"{path}: {fault['id']}: {node['html'][:150]}" for node in fault["nodes"]]
     assert found == []
+
+
+def test_how_long_a_project_keeps_its_logs_is_changed_on_the_page(open_page: Open) -> None:
+    page, witness = open_page("/retention")
+    row, dialog = page.locator("[data-key=project-speech]"), page.locator("#keep-speech")
+    expect(row).not_to_contain_text("its own choice")
+    for days, size, told in (("21", "10", "21 days"), ("", "", "90 days")):
+        page.click("[data-dialog=keep-speech]")
+        dialog.locator("[name='days.logs']").fill(days)
+        dialog.locator("[name=log_bytes]").fill(size)
+        faults = [one for one in Axe().run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+        assert faults == []
+        dialog.locator("button[type=submit]").click()
+        expect(row).to_contain_text(told)
+    expect(row).to_contain_text("50 GiB")
+    expect(row).not_to_contain_text("its own choice")
+    assert witness.complaints() == []

@@ -751,7 +751,7 @@ def test_a_drain_needs_a_reason(yard, server, said):
 def test_a_dry_run_of_a_drain_says_whose_work_is_lost_and_when_it_is_empty(yard, server, said):
     server.on("POST", "/nodes/drain", said(200, DRAIN))
     out = yard("drain", "g07", "--dry-run")[1]
-    assert "1 jobs run there of mia" in out
+    assert "1 job runs there of mia" in out
     assert "job 12 train of mia on g07, g08: 4.0 device-hours, it never saved" in out
     assert " finish: stops 0, loses 0.0 device-hours, empty in 1h00m, in 2h00m at most" in out
     assert "    now: stops 1, loses 4.0 device-hours, empty at once" in out

@@ -195,7 +195,7 @@ def test_it_comes_back_where_it_was_made_and_replaces_all_that_came_after(here: 
         (2, "HELD"),
         (3, "PENDING"),
     ]
-    assert "1 jobs wait in the backup and may have run since; they are held: #2" in said
+    assert "1 job waits in the backup and may have run since; it is held: #2" in said
     assert "the next job is #24," in said, "23 were given, whatever --skip says"
     assert here.done("check_invariants")
     assert "is made" in here.done("backup", tmp_path / "again"), "and it can be backed up as before"

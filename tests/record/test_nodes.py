@@ -396,7 +396,7 @@ def test_who_asks_where_every_node_is_too_open_is_told_so(yard: Yard) -> None:
     world.recent_nodes(within_s=0.0)
     with pytest.raises(InvalidSpec) as refused:
         yard.submit()
-    assert "1 nodes of it are left out, for it requires isolation private" in str(refused.value)
+    assert "1 node of it is left out, for it requires isolation private" in str(refused.value)
 
 
 def test_somebody_confirms_that_a_node_is_gone(yard: Yard) -> None:

@@ -149,7 +149,10 @@ class Command(BaseCommand):
         )
         if held:
             shown = ", ".join(f"#{number}" for number in held[:20]) + (" ..." if len(held) > 20 else "")
-            self.stdout.write(f"{len(held)} jobs wait in the backup and may have run since; they are held: {shown}")
+            said = "1 job waits in the backup and may have run since; it is held"
+            if len(held) > 1:
+                said = f"{len(held)} jobs wait in the backup and may have run since; they are held"
+            self.stdout.write(f"{said}: {shown}")
         for name in manifest.elsewhere:
             self.stdout.write(f"The storage {name} is not part of the backup; restore it where it is.")
 
