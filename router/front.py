@@ -68,7 +68,9 @@ Answer = Callable[["Front"], Awaitable[None]]
 class Front(asyncio.Protocol):
     """One connection of a caller."""
 
-    def __init__(self, answer: Answer, limit: Callable[[bytes], int], fronts: set[Front], kept: Kept, most: int) -> None:
+    def __init__(
+        self, answer: Answer, limit: Callable[[bytes], int], fronts: set[Front], kept: Kept, most: int
+    ) -> None:
         self._answer, self._limit, self._fronts, self._kept, self._most = answer, limit, fronts, kept, most
         self.task: asyncio.Task[None] | None = None
         self.source: Upstream | None = None

@@ -69,7 +69,9 @@ class Routing:
                 place = await pool.choose(prompt, failed if len(failed) < len(pool.places) else set())
             except NoReplica as none:
                 pool.refused += 1
-                raise Refused(503, "no_replica", f"{none}{f'; the last one: {last}' if last else ''}", again_s=2) from None
+                raise Refused(
+                    503, "no_replica", f"{none}{f'; the last one: {last}' if last else ''}", again_s=2
+                ) from None
             tokens = work(prompt, place.remembered)
             place.remembered.add(prompt.blocks)
             try:

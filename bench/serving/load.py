@@ -85,9 +85,7 @@ async def streams(
     return found
 
 
-async def _worker(
-    port: int, asked: bytes, left: Iterator[int], pause_s: float, done: bytes, found: Load
-) -> None:
+async def _worker(port: int, asked: bytes, left: Iterator[int], pause_s: float, done: bytes, found: Load) -> None:
     link: _Connection | None = None
     for _ in left:
         try:

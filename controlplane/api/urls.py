@@ -42,6 +42,7 @@ from controlplane.api import (
     schemas,
     search,
     service_accounts,
+    services,
     simulations,
     survivors,
     templates,
@@ -113,6 +114,7 @@ router.register("reservations", reservations.ReservationViewSet, "reservations")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("search", search.SearchViewSet, "search")
+router.register("services", services.ServiceViewSet, "services")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("operations", operations.OperationViewSet, "operations")
 router.register("simulations", simulations.SimulationViewSet, "simulations")

@@ -22,7 +22,9 @@ KEYS: Final = (
     "target", "rollout", "slo", "limits", "health", "drain", "start",
 )  # fmt: skip
 # What a replica's job has of its own.
-_OURS: Final = frozenset({"name", "project", "kind", "apiVersion", "stages", "array", "depends_on", "hold", "begin", "retry"})
+_OURS: Final = frozenset(
+    {"name", "project", "kind", "apiVersion", "stages", "array", "depends_on", "hold", "begin", "retry"}
+)
 TEMPLATE_KEYS: Final = tuple(key for key in JOB_KEYS if key not in _OURS)
 _NAME = matching(
     re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"), gettext_noop("1 to 63 lower-case letters, digits and hyphens")
@@ -58,7 +60,9 @@ def read(value: object) -> ServiceFile:
     job = {key: each for key, each in template.values.items() if key in TEMPLATE_KEYS}
     if engine is not None:
         if not model:
-            top.refuse("model", _("the engine {engine} needs the model to serve").format(engine=engine.name), "required")
+            top.refuse(
+                "model", _("the engine {engine} needs the model to serve").format(engine=engine.name), "required"
+            )
         job = engine.job(job, model, served or name, arguments)
     elif not (template.has("run") or template.has("command")):
         top.refuse("template", _("say what a replica runs: template.run, or an engine"), "required")
@@ -135,5 +139,3 @@ def stage_of(template: Mapping[str, Any]) -> dict[str, Any]:
     stage = {key: each for key, each in template.items() if key in STAGE_DEFAULTS}
     job = {key: each for key, each in template.items() if key not in STAGE_DEFAULTS}
     return {**job, "stages": [{"name": "serve", "kind": "serve", **stage}]}
-
-

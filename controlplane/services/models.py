@@ -134,9 +134,7 @@ class ServiceMinute(models.Model):
     the most of the minute.
     """
 
-    service = models.ForeignKey(
-        InferenceService, on_delete=models.CASCADE, related_name="minutes", db_constraint=False
-    )
+    service = models.ForeignKey(InferenceService, on_delete=models.CASCADE, related_name="minutes", db_constraint=False)
     at = models.DateTimeField()
     requests = models.PositiveBigIntegerField(default=0)
     failed = models.PositiveBigIntegerField(default=0)

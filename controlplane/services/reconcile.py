@@ -90,9 +90,7 @@ def reconcile(wish: Wish, here: Sequence[ReplicaHere]) -> ServicePlan:
     return ServicePlan(_missing(wish, wanted, serving, len(here)), tuple(drain), tuple(stop), weights(wish, wanted))
 
 
-def _missing(
-    wish: Wish, wanted: Mapping[int, int], serving: Sequence[ReplicaHere], count: int
-) -> tuple[int, ...]:
+def _missing(wish: Wish, wanted: Mapping[int, int], serving: Sequence[ReplicaHere], count: int) -> tuple[int, ...]:
     """Return the revisions to start, within the room that is left."""
     room = most(wish) - count
     there = Counter(one.revision for one in serving)

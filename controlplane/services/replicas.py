@@ -23,7 +23,14 @@ from controlplane.jobs import service as jobs
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Part
 from controlplane.services import autoscale, file
-from controlplane.services.models import FIRST_PORT, LAST_PORT, InferenceService, Replica, ServiceMinute, ServiceRevision
+from controlplane.services.models import (
+    FIRST_PORT,
+    LAST_PORT,
+    InferenceService,
+    Replica,
+    ServiceMinute,
+    ServiceRevision,
+)
 from controlplane.services.reconcile import ReplicaHere, ServicePlan, Standing, Wish, reconcile
 from controlplane.services.service import LABEL
 from router.protocol import BOUNDS
@@ -245,9 +252,14 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
         "SERVICE_NAME": row.name,
         "SERVICE_REVISION": str(revision.number),
     }
-    stage["stages"][0] |= {"env": env, "retry": {"max": 0}}
+    stage["stages"][0]["env"] = env
     labels = {**(revision.template.get("labels") or {}), LABEL: row.name}
-    spec = {**stage, "name": f"{row.name}-{revision.number}-{replica.pk}", "project": row.project.name, "labels": labels}
+    spec = {
+        **stage,
+        "name": f"{row.name}-{revision.number}-{replica.pk}",
+        "project": row.project.name,
+        "labels": labels,
+    }
     try:
         with transaction.atomic(), override("en"):
             if not row.user.is_active:
@@ -258,7 +270,9 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
             log.exception("a replica of service %s could not be submitted", row)
         refused = isinstance(error, jobfile.InvalidSpec)
         said = "; ".join(f"{one.pointer}: {one.detail}" for one in error.errors) if refused else ""  # type: ignore[attr-defined]
-        replica.fault = (said or (str(error) if isinstance(error, ValueError) else type(error).__name__))[:LONGEST_FAULT]
+        replica.fault = (said or (str(error) if isinstance(error, ValueError) else type(error).__name__))[
+            :LONGEST_FAULT
+        ]
         replica.ended_at = now
         replica.save(update_fields=["fault", "ended_at"])
         revision.failures += 1
@@ -324,5 +338,3 @@ def parts_of(replicas: Iterable[Replica]) -> dict[int, Part]:
 def empty_counts() -> list[int]:
     """Return counts of times to the first byte, all zero."""
     return [0] * (len(BOUNDS) + 1)
-
-

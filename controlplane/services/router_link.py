@@ -175,5 +175,3 @@ def _served(row: InferenceService, members: list[Member]) -> Served:
         body_bytes=given["body_bytes"],
         requests_per_s=given["requests_per_s"],
     )
-
-

@@ -191,7 +191,9 @@ def _add_revision(
         made_at=now,
     )
     kept = {row.revision, row.former, number}
-    old = row.revisions.exclude(number__in=[each for each in kept if each]).exclude(replicas__ended_at=None, replicas__isnull=False)
+    old = row.revisions.exclude(number__in=[each for each in kept if each]).exclude(
+        replicas__ended_at=None, replicas__isnull=False
+    )
     row.revisions.filter(pk__in=[one.pk for one in old.order_by("-number")[MOST_REVISIONS:]]).delete()
 
 
@@ -223,4 +225,3 @@ def _told(row: InferenceService) -> dict[str, Any]:
 def shown_file(revision: ServiceRevision) -> dict[str, Any]:
     """Return the file of a revision as it may be shown."""
     return masked.shown(revision.file)
-

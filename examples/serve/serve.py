@@ -68,7 +68,9 @@ class Model:
     """The transformer of examples/finetune, forwards only. One request at a time computes."""
 
     def __init__(self, sizes, flat, vocabulary):
-        self.width, self.heads, self.layers, self.context = (sizes[key] for key in ("width", "heads", "layers", "context"))
+        self.width, self.heads, self.layers, self.context = (
+            sizes[key] for key in ("width", "heads", "layers", "context")
+        )
         self.vocabulary, self.weights, at = vocabulary, {}, 0
         w = self.width
         dims = [("tokens", (sizes["vocabulary"], w)), ("places", (self.context, w))]
@@ -198,7 +200,9 @@ class Answers(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             self.send(200, self.counts.text().encode(), "text/plain; version=0.0.4")
         elif self.path == "/v1/models":
-            self.whole(200, {"object": "list", "data": [{"id": self.name, "object": "model", "owned_by": "switchyard"}]})
+            self.whole(
+                200, {"object": "list", "data": [{"id": self.name, "object": "model", "owned_by": "switchyard"}]}
+            )
         else:
             self.fault(404, f"there is no {self.path[:100]}")
 

@@ -22,130 +22,188 @@ ALTER TABLE services_replica ADD CONSTRAINT replica_revision
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('access', '0009_checklist'),
+        ("access", "0009_checklist"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='InferenceService',
+            name="InferenceService",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=63, validators=[django.core.validators.RegexValidator('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z', 'Use 1 to 63 lower-case letters, digits and hyphens; begin and end with a letter or digit.')])),
-                ('revision', models.PositiveIntegerField(default=1)),
-                ('former', models.PositiveIntegerField(null=True)),
-                ('settings', models.JSONField()),
-                ('wanted', models.PositiveIntegerField(default=1)),
-                ('wishes', models.JSONField(default=list)),
-                ('queued', models.PositiveIntegerField(default=0)),
-                ('active', models.PositiveIntegerField(default=0)),
-                ('asked_at', models.DateTimeField(null=True)),
-                ('heard_at', models.DateTimeField(help_text='When a router reported last.', null=True)),
-                ('fault', models.CharField(blank=True, max_length=500)),
-                ('made_at', models.DateTimeField(auto_now_add=True)),
-                ('changed_at', models.DateTimeField()),
-                ('deleted_at', models.DateTimeField(null=True)),
-                ('project', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='services', to='access.project')),
-                ('user', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='services', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=63,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z",
+                                "Use 1 to 63 lower-case letters, digits and hyphens; begin and end with a letter or digit.",
+                            )
+                        ],
+                    ),
+                ),
+                ("revision", models.PositiveIntegerField(default=1)),
+                ("former", models.PositiveIntegerField(null=True)),
+                ("settings", models.JSONField()),
+                ("wanted", models.PositiveIntegerField(default=1)),
+                ("wishes", models.JSONField(default=list)),
+                ("queued", models.PositiveIntegerField(default=0)),
+                ("active", models.PositiveIntegerField(default=0)),
+                ("asked_at", models.DateTimeField(null=True)),
+                ("heard_at", models.DateTimeField(help_text="When a router reported last.", null=True)),
+                ("fault", models.CharField(blank=True, max_length=500)),
+                ("made_at", models.DateTimeField(auto_now_add=True)),
+                ("changed_at", models.DateTimeField()),
+                ("deleted_at", models.DateTimeField(null=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="services",
+                        to="access.project",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="services",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='ServiceMinute',
+            name="ServiceMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('requests', models.PositiveBigIntegerField(default=0)),
-                ('failed', models.PositiveBigIntegerField(default=0)),
-                ('refused', models.PositiveBigIntegerField(default=0)),
-                ('retried', models.PositiveBigIntegerField(default=0)),
-                ('queued', models.PositiveIntegerField(default=0)),
-                ('replicas', models.PositiveIntegerField(default=0)),
-                ('first_bytes', models.JSONField(default=list)),
-                ('service', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='minutes', to='services.inferenceservice')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                ("requests", models.PositiveBigIntegerField(default=0)),
+                ("failed", models.PositiveBigIntegerField(default=0)),
+                ("refused", models.PositiveBigIntegerField(default=0)),
+                ("retried", models.PositiveBigIntegerField(default=0)),
+                ("queued", models.PositiveIntegerField(default=0)),
+                ("replicas", models.PositiveIntegerField(default=0)),
+                ("first_bytes", models.JSONField(default=list)),
+                (
+                    "service",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="minutes",
+                        to="services.inferenceservice",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-at'],
+                "ordering": ["-at"],
             },
         ),
         migrations.CreateModel(
-            name='ServiceRevision',
+            name="ServiceRevision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('file', models.JSONField(help_text='The service file.')),
-                ('template', models.JSONField(help_text='What is submitted for a replica, without its own variables.')),
-                ('health', models.CharField(max_length=200)),
-                ('bundle', models.CharField(blank=True, max_length=64)),
-                ('made_by', models.CharField(max_length=150)),
-                ('made_at', models.DateTimeField()),
-                ('ready_at', models.DateTimeField(null=True)),
-                ('failures', models.PositiveIntegerField(default=0)),
-                ('retry_at', models.DateTimeField(null=True)),
-                ('is_failed', models.BooleanField(default=False)),
-                ('fault', models.CharField(blank=True, max_length=500)),
-                ('service', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='revisions', to='services.inferenceservice')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                ("file", models.JSONField(help_text="The service file.")),
+                ("template", models.JSONField(help_text="What is submitted for a replica, without its own variables.")),
+                ("health", models.CharField(max_length=200)),
+                ("bundle", models.CharField(blank=True, max_length=64)),
+                ("made_by", models.CharField(max_length=150)),
+                ("made_at", models.DateTimeField()),
+                ("ready_at", models.DateTimeField(null=True)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("retry_at", models.DateTimeField(null=True)),
+                ("is_failed", models.BooleanField(default=False)),
+                ("fault", models.CharField(blank=True, max_length=500)),
+                (
+                    "service",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="revisions",
+                        to="services.inferenceservice",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-number'],
+                "ordering": ["-number"],
             },
         ),
         migrations.CreateModel(
-            name='Replica',
+            name="Replica",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('job', models.BigIntegerField(null=True)),
-                ('port', models.PositiveIntegerField()),
-                ('is_healthy', models.BooleanField(default=False)),
-                ('outstanding', models.PositiveIntegerField(default=0)),
-                ('is_left', models.BooleanField(default=False)),
-                ('news_at', models.DateTimeField(null=True)),
-                ('made_at', models.DateTimeField()),
-                ('running_at', models.DateTimeField(null=True)),
-                ('ready_at', models.DateTimeField(null=True)),
-                ('drains_at', models.DateTimeField(null=True)),
-                ('stopped_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('fault', models.CharField(blank=True, max_length=500)),
-                ('revision', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='replicas', to='services.servicerevision')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("job", models.BigIntegerField(null=True)),
+                ("port", models.PositiveIntegerField()),
+                ("is_healthy", models.BooleanField(default=False)),
+                ("outstanding", models.PositiveIntegerField(default=0)),
+                ("is_left", models.BooleanField(default=False)),
+                ("news_at", models.DateTimeField(null=True)),
+                ("made_at", models.DateTimeField()),
+                ("running_at", models.DateTimeField(null=True)),
+                ("ready_at", models.DateTimeField(null=True)),
+                ("drains_at", models.DateTimeField(null=True)),
+                ("stopped_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("fault", models.CharField(blank=True, max_length=500)),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="replicas",
+                        to="services.servicerevision",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.AddConstraint(
-            model_name='inferenceservice',
-            constraint=models.UniqueConstraint(condition=models.Q(('deleted_at', None)), fields=('project', 'name'), name='service_once_per_project'),
+            model_name="inferenceservice",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("deleted_at", None)), fields=("project", "name"), name="service_once_per_project"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='serviceminute',
-            constraint=models.UniqueConstraint(fields=('service', 'at'), name='minute_once_per_service'),
+            model_name="serviceminute",
+            constraint=models.UniqueConstraint(fields=("service", "at"), name="minute_once_per_service"),
         ),
         migrations.AddIndex(
-            model_name='servicerevision',
-            index=models.Index(condition=models.Q(('bundle', ''), _negated=True), fields=['bundle'], name='revision_of_bundle'),
+            model_name="servicerevision",
+            index=models.Index(
+                condition=models.Q(("bundle", ""), _negated=True), fields=["bundle"], name="revision_of_bundle"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='servicerevision',
-            constraint=models.UniqueConstraint(fields=('service', 'number'), name='revision_once_per_service'),
+            model_name="servicerevision",
+            constraint=models.UniqueConstraint(fields=("service", "number"), name="revision_once_per_service"),
         ),
         migrations.AddIndex(
-            model_name='replica',
-            index=models.Index(condition=models.Q(('ended_at', None)), fields=['revision'], name='replica_open'),
+            model_name="replica",
+            index=models.Index(condition=models.Q(("ended_at", None)), fields=["revision"], name="replica_open"),
         ),
         migrations.AddConstraint(
-            model_name='replica',
-            constraint=models.UniqueConstraint(condition=models.Q(('ended_at', None)), fields=('port',), name='replica_port_once'),
+            model_name="replica",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("ended_at", None)), fields=("port",), name="replica_port_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='replica',
-            constraint=models.CheckConstraint(condition=models.Q(('port__gte', 24000), ('port__lte', 28999)), name='replica_port_in_range'),
+            model_name="replica",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("port__gte", 24000), ("port__lte", 28999)), name="replica_port_in_range"
+            ),
         ),
         migrations.RunSQL(CASCADES, migrations.RunSQL.noop),
     ]
