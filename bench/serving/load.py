@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ ANSWER_S = 60.0
 
 @dataclass
 class Load:
-    """What came of many requests; times are in seconds."""
+    """What came of many requests; times are in seconds. ``cut`` are those whose answer broke off after its begin."""
 
     first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
     took_s: float = 0.0
 
 
@@ -66,12 +68,54 @@ class _Connection(asyncio.Protocol):
             self.answered.set_exception(error)
 
 
-def request(path: str, host: str, token: str = "", prompt: str = "to be", tokens: int = 8) -> bytes:
-    """Return the bytes of one request for a stream."""
-    body = json.dumps({"model": "none", "prompt": prompt, "stream": True, "max_tokens": tokens}).encode()
+def request(
+    path: str, host: str, token: str = "", prompt: str = "to be", tokens: int = 8, *, is_stream: bool = True
+) -> bytes:
+    """Return the bytes of one request, for a stream or for a whole answer."""
+    body = json.dumps({"model": "none", "prompt": prompt, "stream": is_stream, "max_tokens": tokens}).encode()
     key = f"authorization: Bearer {token}\r\n" if token else ""
     head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Until:
+    """Counts requests until it is told that it is over."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def __iter__(self) -> Until:
+        return self
+
+    def __next__(self) -> int:
+        if self.is_over:
+            raise StopIteration
+        return 1
+
+
+class Under:
+    """A load in a thread of its own while its block runs; ``load`` is whole afterwards."""
+
+    def __init__(self, port: int, asked: bytes, *, at_once: int = 6, done: bytes = b"[DONE]") -> None:
+        self._port, self._asked, self._at_once, self._done = port, asked, at_once, done
+        self._until, self.load = Until(), Load()
+
+    def __enter__(self) -> Under:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        return self
+
+    async def _run(self) -> None:
+        began = time.perf_counter()
+        work = [
+            _worker(self._port, self._asked, self._until, 0.01, self._done, self.load) for _ in range(self._at_once)
+        ]
+        await asyncio.gather(*work)
+        self.load.took_s = time.perf_counter() - began
+
+    def __exit__(self, *error: object) -> None:
+        self._until.is_over = True
+        self._thread.join()
 
 
 async def streams(
@@ -99,7 +143,8 @@ async def _worker(port: int, asked: bytes, left: Iterator[int], pause_s: float, 
                 found.first.append(link.first_at - link.asked_at)
                 found.whole.append(time.perf_counter() - link.asked_at)
         except (OSError, TimeoutError, httptools.HttpParserError) as error:
-            found.failed.append(repr(error))
+            has_begun = link is not None and link.answered is not None and link.first_at > 0
+            (found.cut if has_begun else found.failed).append(repr(error))
             link = None
         if pause_s:
             await asyncio.sleep(pause_s)

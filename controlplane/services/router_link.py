@@ -96,23 +96,20 @@ def callable_by(user: User) -> Iterable[int]:
 
 
 def _take(report: Report, now: datetime) -> None:
-    with transaction.atomic():
-        rows = Replica.objects.filter(pk__in=[news.id for news in report.members], ended_at=None).in_bulk()
-        changed = []
-        for news in report.members:
-            row = rows.get(news.id)
-            if row is None:
-                continue
-            is_left = row.drains_at is not None and news.draining and not news.outstanding
-            found = (news.healthy, news.outstanding, is_left, "" if news.healthy else news.fault)
-            is_old = row.news_at is None or now - row.news_at > timedelta(seconds=WRITTEN_S)
-            if is_old or found != (row.is_healthy, row.outstanding, row.is_left, row.fault):
-                row.is_healthy, row.outstanding, row.is_left, row.fault = found
-                row.news_at = now
-                changed.append(row)
-        Replica.objects.bulk_update(changed, ["is_healthy", "outstanding", "is_left", "fault", "news_at"])
-        for told in report.services:
-            _count(told, now)
+    """Note what a router told. Each row is written by itself: a worker locks a service, and then its replicas."""
+    rows = Replica.objects.filter(pk__in=[news.id for news in report.members], ended_at=None).in_bulk()
+    for news in report.members:
+        row = rows.get(news.id)
+        if row is None:
+            continue
+        is_left = row.drains_at is not None and news.draining and not news.outstanding
+        found = (news.healthy, news.outstanding, is_left, "" if news.healthy else news.fault)
+        is_old = row.news_at is None or now - row.news_at > timedelta(seconds=WRITTEN_S)
+        if is_old or found != (row.is_healthy, row.outstanding, row.is_left, row.fault):
+            values = dict(zip(("is_healthy", "outstanding", "is_left", "fault"), found, strict=True))
+            Replica.objects.filter(pk=row.pk, ended_at=None).update(news_at=now, **values)
+    for told in report.services:
+        _count(told, now)
 
 
 def _count(news: ServiceNews, now: datetime) -> None:
@@ -125,14 +122,15 @@ def _count(news: ServiceNews, now: datetime) -> None:
     ready = Replica.objects.filter(revision__service=row, ended_at=None, is_healthy=True, drains_at=None).count()
     if not (is_asked or news.failed or news.refused) and now.second % 10:
         return
-    minute, _made = ServiceMinute.objects.select_for_update().get_or_create(
-        service=row, at=now.replace(second=0, microsecond=0), defaults={"first_bytes": replicas.empty_counts()}
-    )
-    for name in ("requests", "failed", "refused", "retried"):
-        setattr(minute, name, getattr(minute, name) + getattr(news, name))
-    minute.queued, minute.replicas = max(minute.queued, news.queued), max(minute.replicas, ready)
-    minute.first_bytes = [a + b for a, b in zip(minute.first_bytes, news.first_bytes, strict=False)]
-    minute.save()
+    with transaction.atomic():
+        minute, _made = ServiceMinute.objects.select_for_update().get_or_create(
+            service=row, at=now.replace(second=0, microsecond=0), defaults={"first_bytes": replicas.empty_counts()}
+        )
+        for name in ("requests", "failed", "refused", "retried"):
+            setattr(minute, name, getattr(minute, name) + getattr(news, name))
+        minute.queued, minute.replicas = max(minute.queued, news.queued), max(minute.replicas, ready)
+        minute.first_bytes = [a + b for a, b in zip(minute.first_bytes, news.first_bytes, strict=False)]
+        minute.save()
 
 
 def _table() -> Table:
