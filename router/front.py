@@ -101,15 +101,15 @@ class Front(asyncio.Protocol):
         if self.task is not None:
             self._break("a request before the answer to the one before it")
             return
-        if self._is_head:
-            self._head += len(data)
-            if self._head > HEAD_BYTES + 65_536:
-                self.refuse(Refused(431, "head_too_large", f"the head of a request has at most {HEAD_BYTES} bytes"))
-                return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.refuse(self._late or Refused(400, "invalid_request", "this is no HTTP/1.1 request"))
+            return
+        if self._is_head:
+            self._head += len(data)
+            if self._head > HEAD_BYTES:
+                self.refuse(Refused(431, "head_too_large", f"the head of a request has at most {HEAD_BYTES} bytes"))
 
     def on_url(self, url: bytes) -> None:
         self.request.target += url
