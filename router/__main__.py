@@ -36,12 +36,12 @@ async def sweep(fronts: set[Front]) -> None:
             front.abort()
 
 
-async def serve(options: argparse.Namespace) -> None:
+async def serve(options: argparse.Namespace, secret: str) -> None:
     """Serve until a signal; answers that have begun are finished first, within a bound."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    link = ControlLink(options.control, Path(options.key_file).read_text().strip(), options.name)
+    link = ControlLink(options.control, secret, options.name)
     pools, fronts, kept = Pools(), set[Front](), Kept(KEPT_BYTES)
     routing = Routing(pools, Keys(link.caller), kept)
     most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
@@ -52,9 +52,9 @@ async def serve(options: argparse.Namespace) -> None:
     log.info("the router listens on %s:%d", options.host, options.port)
     await asyncio.wait([asyncio.create_task(over.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED)
     server.close()
-    deadline = time.monotonic() + DRAIN_S
-    while any(front.task is not None for front in fronts) and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    busy = [front.task for front in fronts if front.task is not None]
+    if busy:
+        await asyncio.wait(busy, timeout=DRAIN_S)
     for task in tasks:
         if task.done():
             task.result()
@@ -81,7 +81,7 @@ def main() -> None:
     with contextlib.suppress(ValueError, OSError):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(serve(options))
+    asyncio.run(serve(options, Path(options.key_file).read_text().strip()))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class Upstream(asyncio.Protocol):
 
     def _too_late(self, why: str, idle_s: float) -> None:
         # A caller who does not read holds the replica up, not the other way round.
-        if self.moved and self.has_begun or (self.sink is not None and self.sink.is_full):
+        if (self.moved and self.has_begun) or (self.sink is not None and self.sink.is_full):
             self.moved = False
             text = f"no byte for {idle_s:g} s in the middle of an answer"
             self._timer = asyncio.get_running_loop().call_later(idle_s, self._too_late, text, idle_s)

@@ -1,4 +1,4 @@
-"""``python -m bench.serving.replica PORT [PIECES] [PAUSE_MS]``: a replica that streams at once, to measure what is before it.
+"""``python -m bench.serving.replica PORT [PIECES] [PAUSE_MS]``: a replica that streams at once, for measures.
 
 It answers each POST with so many server-sent events, with a pause between them, and GETs as a health check expects.
 """

@@ -38,8 +38,8 @@ from controlplane.queries.logs import BeyondEnd, LogGone, TooManySearches
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.schedules.service import ScheduleRefused
-from controlplane.services.service import ServiceRefused
 from controlplane.sentences import in_language, title
+from controlplane.services.service import ServiceRefused
 from controlplane.simulations.service import TooManySimulations
 from controlplane.whatif.questions import NotAnswered
 from scheduler.core.model.sentences import said

@@ -41,6 +41,7 @@ from controlplane.pages import (
     search,
     secrets,
     service_accounts,
+    services,
     sign_in,
     simulations,
     submit,
@@ -97,6 +98,12 @@ urlpatterns = [
     *(
         path(f"schedules/<int:number>/{verb}", schedules.act, {"verb": verb}, name=f"schedule-{verb}")
         for verb in ("pause", "resume", "run", "delete")
+    ),
+    path("services", services.show, name="services"),
+    path("services/<int:number>", services.one, name="service"),
+    *(
+        path(f"services/<int:number>/{verb}", services.act, {"verb": verb}, name=f"service-{verb}")
+        for verb in ("scale", "rollback", "delete")
     ),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),

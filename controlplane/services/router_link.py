@@ -28,7 +28,6 @@ from controlplane.services import replicas
 from controlplane.services.models import InferenceService, Replica, ServiceMinute
 from router.protocol import AskKey, Caller, Member, Report, Served, ServiceNews, Table
 
-
 LARGEST: Final = 8 * 2**20
 # A row is written for what has changed, and else so often, in seconds.
 WRITTEN_S: Final = 5.0

@@ -23,6 +23,7 @@ import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ class Vocabulary:
         for word in WORD.findall(text):
             spelling = list(word.encode())
             while len(spelling) > 1:
-                pairs = list(zip(spelling, spelling[1:]))
+                pairs = list(pairwise(spelling))
                 best = min(pairs, key=lambda pair: self.rank.get(pair, 1 << 30))
                 if best not in self.rank:
                     break
@@ -99,7 +100,7 @@ class Model:
                 sizes = {key: int(file[key]) for key in ("vocabulary", "context", "width", "heads", "layers")}
                 return cls(sizes, file["flat"].astype(np.float32), Vocabulary(merges))
         except (OSError, ValueError, KeyError) as error:
-            raise SystemExit(f"{folder} cannot be served: {error}")
+            raise SystemExit(f"{folder} cannot be served: {error}") from None
 
     @classmethod
     def tiny(cls):
@@ -175,7 +176,7 @@ class Counts:
                 f"serve:requests_total {self.requests}",
             ]  # fmt: skip
             seen = 0
-            for bound, count in zip((*BOUNDS, "+Inf"), self.firsts):
+            for bound, count in zip((*BOUNDS, "+Inf"), self.firsts, strict=True):
                 seen += count
                 lines.append(f'serve:time_to_first_token_seconds_bucket{{le="{bound}"}} {seen}')
             lines.append(f"serve:time_to_first_token_seconds_sum {self.firsts_s:.6f}")

@@ -1,4 +1,4 @@
-"""A service on a real stack, with a real agent and a real client under load: it goes on whatever happens to replicas."""
+"""A service on a real stack, with a real agent and a real client under load: it goes on whatever happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deploy.local.service import ROOT
 from switchyard import jobfile
 from switchyard.client import Client
 from tests.chaos.stack import eventually, standing
-from tests.chaos.test_job import Yard, connect, on, processes_of
+from tests.chaos.test_job import Yard, on, processes_of
 
 pytestmark = pytest.mark.chaos
 

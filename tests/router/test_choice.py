@@ -36,9 +36,12 @@ def test_equal_beginnings_have_equal_blocks(one: str, other: str) -> None:
     assert same == min(shared // BLOCK, MOST_BLOCKS)
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), lambda inner: st.lists(inner)).map(
-    lambda value: json.dumps({"prompt": value, "messages": value, "max_tokens": value}).encode()
-))
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.text(), lambda inner: st.lists(inner)).map(
+        lambda value: json.dumps({"prompt": value, "messages": value, "max_tokens": value}).encode()
+    )
+)
 def test_any_body_is_a_prompt(body: bytes) -> None:
     found = Prompt.of(body)
     assert work(found, Remembered()) >= 1

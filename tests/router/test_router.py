@@ -34,7 +34,8 @@ def test_nobody_else_gets_through(door: Door, key: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/s/nlp/chat/metrics", "/s/nlp/chat/v1/../metrics", "/s/nlp/chat/v1/%2e%2e/metrics", "/s/nlp/other/v1/models"]
+    "path",
+    ["/s/nlp/chat/metrics", "/s/nlp/chat/v1/../metrics", "/s/nlp/chat/v1/%2e%2e/metrics", "/s/nlp/other/v1/models"],
 )
 def test_only_the_paths_of_a_service_are_there(door: Door, path: str) -> None:
     door.serve()

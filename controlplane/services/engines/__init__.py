@@ -29,7 +29,7 @@ class Engine:
     metrics: Mapping[str, list[str]] = field(default_factory=dict)
 
     def job(self, given: Mapping[str, Any], model: str, name: str, arguments: str) -> dict[str, Any]:
-        """Return the job file of a replica: the engine's defaults, what the service file gives, and the engine's command."""
+        """Return the job file of a replica: the engine's defaults, what the file gives, the engine's command."""
         words = {"{{model}}": shlex.quote(model), "{{name}}": shlex.quote(name), "{{arguments}}": arguments}
         run = self.run
         for word, value in words.items():

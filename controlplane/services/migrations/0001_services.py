@@ -5,7 +5,6 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-
 # By the database, because the release before this one knows nothing of these tables and removes users and projects.
 CASCADES = """
 ALTER TABLE services_inferenceservice ADD CONSTRAINT service_project
