@@ -126,25 +126,33 @@ class Pool:
 
         Raises :class:`NoReplica`.
         """
-        deadline = time.monotonic() + self.served.wait_s
+        deadline, has_waited = time.monotonic() + self.served.wait_s, False
         while (place := self._best(prompt, but)) is None:
-            if len(self.waiting) >= self.served.queue:
+            if not has_waited and len(self.waiting) >= self.served.queue:
                 raise NoReplica(f"{self.served.queue} requests wait for a replica already")
-            waiter = asyncio.get_running_loop().create_future()
-            self.waiting.append(waiter)
-            try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await waiter
-            except TimeoutError:
-                raise NoReplica(f"no replica took it within {self.served.wait_s:g} s") from None
-            finally:
-                if waiter in self.waiting:
-                    self.waiting.remove(waiter)
-                elif waiter.cancelled():
-                    self.wake()  # the place that it was woken for is for another
+            await self._wait(deadline, is_first=has_waited)
+            has_waited = True
+        if has_waited:
+            self.wake()  # there may be room for one more
         place.outstanding += 1
         place.tokens += work(prompt, place.remembered)
         return place
+
+    async def _wait(self, deadline: float, *, is_first: bool) -> None:
+        """Wait for a turn to look; who has looked in vain is the first again. Raises :class:`NoReplica`."""
+        waiter = asyncio.get_running_loop().create_future()
+        (self.waiting.appendleft if is_first else self.waiting.append)(waiter)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await waiter
+        except BaseException as error:
+            if waiter in self.waiting:
+                self.waiting.remove(waiter)
+            elif waiter.done() and not waiter.cancelled():
+                self.wake()  # the turn is for another
+            if isinstance(error, TimeoutError):
+                raise NoReplica(f"no replica took it within {self.served.wait_s:g} s") from None
+            raise
 
     def release(self, place: Place, tokens: int) -> None:
         """Give back what :meth:`choose` took."""
@@ -153,7 +161,7 @@ class Pool:
         self.wake()
 
     def wake(self) -> None:
-        """Let the first that waits look again; it lets the next look where it found a replica."""
+        """Let the first that waits look again; it lets the next look once it has found a replica."""
         while self.waiting:
             waiter = self.waiting.popleft()
             if not waiter.done():
