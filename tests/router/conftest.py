@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -115,6 +115,7 @@ class Door:
     control: Control
     port: int
     engines: list[Engine] = field(default_factory=list)
+    number: int = 0
 
     @property
     def url(self) -> str:
@@ -122,15 +123,22 @@ class Door:
 
     def serve(self, count: int = 1, **settings: Any) -> None:
         """Let a service with so many replicas be there, and wait until the router has seen them answer."""
+        self.close()
         self.engines = [Engine() for _ in range(count)]
+        self.number += 1
         self.tell(**settings)
+
+    def close(self) -> None:
+        for engine in self.engines:
+            engine.server.shutdown()
+            engine.server.server_close()
 
     def tell(self, **settings: Any) -> None:
         members = [
             {"id": n, "revision": 1, "host": "127.0.0.1", "port": one.port, "key": "of-a-replica", "health": "/health"}
             for n, one in enumerate(self.engines, 1)
         ]
-        self.control.services = [{"id": 1, "project": "nlp", "name": "chat", "members": members, **settings}]
+        self.control.services = [{"id": self.number, "project": "nlp", "name": "chat", "members": members, **settings}]
         began = len(self.control.reports)
         until(lambda: self.healthy(began) == len(members))
 
@@ -153,15 +161,14 @@ def until(claim: Any) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    import hashlib
-
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """One router for all tests of a module; each has services of its own."""
     control = Control()
-    digest = hashlib.sha256(b"yard_a-key-of-mine").hexdigest()
-    control.callers[digest] = {"user": "ada", "services": [1]}
-    control.callers[hashlib.sha256(b"yard_of-a-stranger").hexdigest()] = {"user": "eve", "services": [2]}
-    key = tmp_path / "router.key"
+    mine, strangers = (hashlib.sha256(key).hexdigest() for key in (b"yard_a-key-of-mine", b"yard_of-a-stranger"))
+    control.callers[mine] = {"user": "ada", "services": list(range(1_000))}
+    control.callers[strangers] = {"user": "eve", "services": [2_000]}
+    key = tmp_path_factory.mktemp("router") / "router.key"
     key.write_text("of-the-router\n")
     port = free_port(23_000)
     command = [sys.executable, "-m", "router", "--control", control.url, "--key-file", str(key), "--port", str(port)]
@@ -173,8 +180,12 @@ def door(tmp_path: Path) -> Iterator[Door]:
     finally:
         process.terminate()
         process.wait()
+        found.close()
         control.server.shutdown()
         control.server.server_close()
-        for engine in found.engines:
-            engine.server.shutdown()
-            engine.server.server_close()
+
+
+@pytest.fixture
+def door(running: Door) -> Iterator[Door]:
+    yield running
+    running.control.is_away = False

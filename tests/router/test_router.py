@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.router.conftest import Door, until
+from tests.router.conftest import Door, Engine, until
 
 
 def test_a_request_is_passed_on_with_the_key_of_the_replica_only(door: Door) -> None:
@@ -176,15 +176,15 @@ def test_too_many_requests_a_second_are_told_when_to_come_again(door: Door) -> N
 
 
 def test_a_request_waits_for_a_replica_that_comes_and_no_longer_than_allowed(door: Door) -> None:
-    door.control.services = [{"id": 1, "project": "nlp", "name": "chat", "members": [], "wait_s": 0.2}]
+    door.serve(0, wait_s=0.2)
     until(lambda: door.ask().status_code == 503)
-    door.control.services[0]["wait_s"] = 50.0
+    door.tell(wait_s=50.0)
     answers: list[httpx.Response] = []
-    until(lambda: door.control.reports[-1]["services"])
     waiting = threading.Thread(target=lambda: answers.append(door.ask()))
     waiting.start()
     until(lambda: any(one["queued"] for report in door.control.reports[-3:] for one in report["services"]))
-    door.serve(wait_s=50.0)
+    door.engines = [Engine()]
+    door.tell(wait_s=50.0)
     waiting.join()
     assert answers[0].json() == {"text": "fine"}
 
