@@ -1,7 +1,7 @@
 """Inference services: what the router adds to a request, and what updates and kills cost a service under load.
 
-The router is measured before two replicas that stream eight events at once, on the same cores as the client; what it adds
-is the difference to the same load without it, in turns. Updates and kills are those of a real stack with one node.
+The router is measured before two replicas that stream eight events at once, on the same cores as the client; what it
+adds is the difference to the same load without it, in turns. Updates and kills are those of a real stack with one node.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 
-class Standing(IntEnum):
+class ReplicaStanding(IntEnum):
     """How a replica stands; those that are worth less come first."""
 
     DRAINING = 0
@@ -28,7 +28,7 @@ class ReplicaHere:
 
     id: int
     revision: int
-    standing: Standing
+    standing: ReplicaStanding
     outstanding: int = 0
     is_left: bool = False
     drains_s: float = 0.0
@@ -79,13 +79,14 @@ def targets(wish: Wish) -> dict[int, int]:
 def reconcile(wish: Wish, here: Sequence[ReplicaHere]) -> ServicePlan:
     """Return the plan for a service with these replicas."""
     wanted = targets(wish)
-    serving = [one for one in here if one.standing in (Standing.STARTING, Standing.READY)]
-    drain = [one.id for one in here if one.standing is Standing.UNHEALTHY]
+    serving = [one for one in here if one.standing in (ReplicaStanding.STARTING, ReplicaStanding.READY)]
+    drain = [one.id for one in here if one.standing is ReplicaStanding.UNHEALTHY]
     drain += _extra(wish, wanted, serving)
     stop = [
         one.id
         for one in here
-        if one.standing is Standing.DRAINING and ((one.is_left and not one.outstanding) or one.drains_s >= wish.drain_s)
+        if one.standing is ReplicaStanding.DRAINING
+        and ((one.is_left and not one.outstanding) or one.drains_s >= wish.drain_s)
     ]
     return ServicePlan(_missing(wish, wanted, serving, len(here)), tuple(drain), tuple(stop), weights(wish, wanted))
 
@@ -109,14 +110,14 @@ def most(wish: Wish) -> int:
 def _extra(wish: Wish, wanted: Mapping[int, int], serving: Sequence[ReplicaHere]) -> list[int]:
     """Return which replicas to drain: those beyond what is wanted, as far as enough ready ones stay."""
     left = Counter(one.revision for one in serving)
-    ready = sum(one.standing is Standing.READY for one in serving)
+    ready = sum(one.standing is ReplicaStanding.READY for one in serving)
     floor = wish.replicas - wish.unavailable
     found: list[int] = []
     # Those that do not serve yet first; of the ready ones those with the least work, then the newest.
     for one in sorted(serving, key=lambda one: (one.standing, one.outstanding, -one.id)):
         if left[one.revision] <= wanted.get(one.revision, 0):
             continue
-        if one.standing is Standing.READY:
+        if one.standing is ReplicaStanding.READY:
             if ready - 1 < floor:
                 continue
             ready -= 1

@@ -31,7 +31,7 @@ from controlplane.services.models import (
     ServiceMinute,
     ServiceRevision,
 )
-from controlplane.services.reconcile import ReplicaHere, ServicePlan, Standing, Wish, reconcile
+from controlplane.services.reconcile import ReplicaHere, ReplicaStanding, ServicePlan, Wish, reconcile
 from controlplane.services.service import LABEL
 from router.protocol import BOUNDS
 from scheduler.core.model.lifecycle import FINAL, State
@@ -178,15 +178,15 @@ def _note_ready(each: _Seen, revision: ServiceRevision, now: datetime) -> None:
 def _standing(each: _Seen, service: InferenceService, is_heard: bool, now: datetime) -> ReplicaHere:
     row = each.row
     if row.drains_at is not None:
-        standing = Standing.DRAINING
+        standing = ReplicaStanding.DRAINING
     elif each.part is None:
-        standing = Standing.STARTING
+        standing = ReplicaStanding.STARTING
     elif row.ready_at is None:
         began = row.running_at or now
         is_late = is_heard and now - began > timedelta(seconds=service.settings["start_s"])
-        standing = Standing.UNHEALTHY if is_late else Standing.STARTING
+        standing = ReplicaStanding.UNHEALTHY if is_late else ReplicaStanding.STARTING
     else:
-        standing = Standing.UNHEALTHY if is_heard and not row.is_healthy else Standing.READY
+        standing = ReplicaStanding.UNHEALTHY if is_heard and not row.is_healthy else ReplicaStanding.READY
     drains_s = (now - row.drains_at).total_seconds() if row.drains_at else 0.0
     # Nothing was ever sent to one that never answered.
     is_left = row.is_left or row.ready_at is None or each.part is None

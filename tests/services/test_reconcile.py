@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.services.reconcile import ReplicaHere, Standing, Wish, most, reconcile, targets
+from controlplane.services.reconcile import ReplicaHere, ReplicaStanding, Wish, most, reconcile, targets
 
-standings = st.sampled_from(list(Standing))
+standings = st.sampled_from(list(ReplicaStanding))
 replicas = st.builds(
     ReplicaHere,
     id=st.just(0),
@@ -49,7 +49,7 @@ def test_never_more_are_started_than_there_may_be(wish: Wish, here: list[Replica
 @given(wishes(), worlds)
 def test_enough_ready_ones_stay_where_there_are_enough(wish: Wish, here: list[ReplicaHere]) -> None:
     plan = reconcile(wish, here)
-    ready = {one.id for one in here if one.standing is Standing.READY}
+    ready = {one.id for one in here if one.standing is ReplicaStanding.READY}
     left = ready - set(plan.drain) - set(plan.stop)
     assert len(left) >= min(len(ready), wish.replicas - wish.unavailable)
 
@@ -60,7 +60,7 @@ def test_what_serves_is_drained_before_it_is_stopped(wish: Wish, here: list[Repl
     by_id = {one.id: one for one in here}
     for number in plan.stop:
         one = by_id[number]
-        assert one.standing is Standing.DRAINING
+        assert one.standing is ReplicaStanding.DRAINING
         assert (one.is_left and not one.outstanding) or one.drains_s >= wish.drain_s
     assert not set(plan.stop) & set(plan.drain)
 
@@ -79,22 +79,22 @@ def settle(wish: Wish, here: list[ReplicaHere], broken: frozenset[int] = frozens
     number = max((one.id for one in here), default=0) + 1
     for _ in range(100):
         plan = reconcile(wish, here)
-        floor = min(sum(one.standing is Standing.READY for one in here), wish.replicas - wish.unavailable)
+        floor = min(sum(one.standing is ReplicaStanding.READY for one in here), wish.replicas - wish.unavailable)
         after = []
         for one in here:
             if one.id in plan.stop:
                 continue
             if one.id in plan.drain:
-                one = replace(one, standing=Standing.DRAINING, is_left=False, outstanding=0, drains_s=0.0)
-            elif one.standing is Standing.DRAINING:
+                one = replace(one, standing=ReplicaStanding.DRAINING, is_left=False, outstanding=0, drains_s=0.0)
+            elif one.standing is ReplicaStanding.DRAINING:
                 one = replace(one, is_left=True, outstanding=0)
-            elif one.standing is Standing.STARTING and one.revision not in broken:
-                one = replace(one, standing=Standing.READY)
+            elif one.standing is ReplicaStanding.STARTING and one.revision not in broken:
+                one = replace(one, standing=ReplicaStanding.READY)
             after.append(one)
         for revision in plan.start:
-            after.append(ReplicaHere(number, revision, Standing.STARTING))
+            after.append(ReplicaHere(number, revision, ReplicaStanding.STARTING))
             number += 1
-        assert sum(one.standing is Standing.READY for one in after) >= floor
+        assert sum(one.standing is ReplicaStanding.READY for one in after) >= floor
         assert len(after) <= max(len(here), most(wish))
         if after == here:
             return after
@@ -107,7 +107,7 @@ def test_it_settles_at_what_is_wanted(wish: Wish, here: list[ReplicaHere]) -> No
     wish = replace(wish, waits=frozenset())
     there: dict[int, int] = {}
     for one in settle(wish, here):
-        assert one.standing is Standing.READY
+        assert one.standing is ReplicaStanding.READY
         there[one.revision] = there.get(one.revision, 0) + 1
     wanted = {revision: count for revision, count in targets(wish).items() if count}
     if wanted or wish.unavailable >= wish.replicas:
@@ -119,34 +119,38 @@ def test_it_settles_at_what_is_wanted(wish: Wish, here: list[ReplicaHere]) -> No
 
 @given(st.integers(1, 5), st.integers(0, 2))
 def test_a_revision_that_does_not_load_leaves_the_former_serving(count: int, surge: int) -> None:
-    here = [ReplicaHere(n, 1, Standing.READY) for n in range(count)]
+    here = [ReplicaHere(n, 1, ReplicaStanding.READY) for n in range(count)]
     wish = Wish(2, count, former=1, surge=max(1, surge))
     tried = settle(wish, here, broken=frozenset({2}))
-    assert sum(one.revision == 1 and one.standing is Standing.READY for one in tried) == count
+    assert sum(one.revision == 1 and one.standing is ReplicaStanding.READY for one in tried) == count
     back = settle(replace(wish, failed=frozenset({2})), tried, broken=frozenset({2}))
     assert [one.revision for one in back] == [1] * count
 
 
 @given(st.integers(1, 5), st.integers(1, 2))
 def test_a_rollback_returns_to_the_former_revision(count: int, surge: int) -> None:
-    updated = settle(Wish(2, count, former=1, surge=surge), [ReplicaHere(n, 1, Standing.READY) for n in range(count)])
+    updated = settle(
+        Wish(2, count, former=1, surge=surge), [ReplicaHere(n, 1, ReplicaStanding.READY) for n in range(count)]
+    )
     assert [one.revision for one in updated] == [2] * count
     assert [one.revision for one in settle(Wish(1, count, former=2, surge=surge), updated)] == [1] * count
 
 
 def test_a_canary_gets_its_share_and_no_more() -> None:
     wish = Wish(2, 10, former=1, canary=20)
-    there = settle(wish, [ReplicaHere(n, 1, Standing.READY) for n in range(10)])
+    there = settle(wish, [ReplicaHere(n, 1, ReplicaStanding.READY) for n in range(10)])
     assert sorted(one.revision for one in there) == [1] * 8 + [2] * 2
     assert reconcile(wish, there).weights == {2: 20, 1: 80}
 
 
 def test_one_that_does_not_answer_is_drained_and_replaced() -> None:
-    here = [ReplicaHere(1, 1, Standing.READY), ReplicaHere(2, 1, Standing.UNHEALTHY, outstanding=2)]
+    here = [ReplicaHere(1, 1, ReplicaStanding.READY), ReplicaHere(2, 1, ReplicaStanding.UNHEALTHY, outstanding=2)]
     plan = reconcile(Wish(1, 2), here)
     assert (plan.start, plan.drain, plan.stop) == ((1,), (2,), ())
 
 
 def test_scaled_to_zero_all_drain() -> None:
-    plan = reconcile(Wish(1, 0), [ReplicaHere(1, 1, Standing.READY), ReplicaHere(2, 1, Standing.STARTING)])
+    plan = reconcile(
+        Wish(1, 0), [ReplicaHere(1, 1, ReplicaStanding.READY), ReplicaHere(2, 1, ReplicaStanding.STARTING)]
+    )
     assert (set(plan.drain), plan.start) == ({1, 2}, ())

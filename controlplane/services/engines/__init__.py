@@ -17,7 +17,7 @@ import yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ServingEngine:
     """One engine. ``metrics`` maps our names to those of the engine, of which the first that is there counts."""
 
     name: str
@@ -39,9 +39,9 @@ class Engine:
 
 
 @cache
-def all_engines() -> Mapping[str, Engine]:
+def all_engines() -> Mapping[str, ServingEngine]:
     """Return the engines by their names."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.yaml")):
-        found[path.stem] = Engine(name=path.stem, **yaml.safe_load(path.read_text()))
+        found[path.stem] = ServingEngine(name=path.stem, **yaml.safe_load(path.read_text()))
     return found
