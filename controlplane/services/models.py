@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts.models import Project, slug
+from controlplane.jobs.written import WrittenField
 
 # Below the ports that systems give to outgoing connections, and apart from those of gangs.
 FIRST_PORT: Final = 24_000
@@ -68,8 +69,8 @@ class ServiceRevision(models.Model):
         InferenceService, on_delete=models.CASCADE, related_name="revisions", db_constraint=False
     )
     number = models.PositiveIntegerField()
-    file = models.JSONField(help_text=_("The service file."))
-    template = models.JSONField(help_text=_("What is submitted for a replica, without its own variables."))
+    file = WrittenField(help_text=_("The service file."))
+    template = WrittenField(help_text=_("What is submitted for a replica, without its own variables."))
     health = models.CharField(max_length=200)
     bundle = models.CharField(max_length=64, blank=True)
     made_by = models.CharField(max_length=150)

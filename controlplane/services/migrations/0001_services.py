@@ -5,6 +5,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+import controlplane.jobs.written
+
 # By the database, because the release before this one knows nothing of these tables and removes users and projects.
 CASCADES = """
 ALTER TABLE services_inferenceservice ADD CONSTRAINT service_project
@@ -112,8 +114,13 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("number", models.PositiveIntegerField()),
-                ("file", models.JSONField(help_text="The service file.")),
-                ("template", models.JSONField(help_text="What is submitted for a replica, without its own variables.")),
+                ("file", controlplane.jobs.written.WrittenField(help_text="The service file.")),
+                (
+                    "template",
+                    controlplane.jobs.written.WrittenField(
+                        help_text="What is submitted for a replica, without its own variables."
+                    ),
+                ),
                 ("health", models.CharField(max_length=200)),
                 ("bundle", models.CharField(blank=True, max_length=64)),
                 ("made_by", models.CharField(max_length=150)),
