@@ -124,6 +124,7 @@ def test_an_update_under_load_fails_no_request(service: Serving) -> None:
     assert service.now["service"]["former"] == 1
 
 
+@pytest.mark.long
 def test_a_killed_replica_costs_no_request_that_has_no_answer_yet(service: Serving) -> None:
     def kill() -> None:
         process = service.process()
