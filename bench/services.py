@@ -43,7 +43,7 @@ def measure() -> Figures:
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
     ]
-    return Figures(figures, remarks)
+    return Figures({**figures}, remarks)
 
 
 def _added(port: int, behind: int) -> dict[str, float]:

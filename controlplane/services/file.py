@@ -52,7 +52,7 @@ def read(value: object) -> ServiceFile:
     if not top.has("name"):
         top.refuse("name", _("a service needs a name"), "required")
     name = top.read("name", _NAME, "")
-    project = top.read("project", _NAME, None)  # type: ignore[arg-type]
+    project = top.read("project", _NAME, None)
     engine = engines.all_engines().get(top.read("engine", choice(*engines.all_engines()), ""))
     model, served = top.read("model", text(1_000), ""), top.read("served_name", text(200), "")
     arguments = top.read("arguments", text(4_000), "")
@@ -92,12 +92,12 @@ def _settings(top: Section, refusals: list[FieldError]) -> dict[str, Any]:
         "min": low,
         "max": high,
         "target_requests": target.read("requests", number(0.1, 100_000), 8.0),
-        "target_first_byte_s": target.read("time_to_first_token", duration(0.001, 600.0), None),  # type: ignore[arg-type]
+        "target_first_byte_s": target.read("time_to_first_token", duration(0.001, 600.0), None),
         "idle_s": target.read("idle", duration(1.0, 30 * DAY_S), 300.0),
         "surge": surge,
         "unavailable": unavailable,
         "canary": rollout.read("canary", percent(1, 100), 100),
-        "slo_first_byte_s": slo.read("time_to_first_token", duration(0.001, 600.0), None),  # type: ignore[arg-type]
+        "slo_first_byte_s": slo.read("time_to_first_token", duration(0.001, 600.0), None),
         "slo_share": slo.read("share", percent(1, 100), 99),
         "requests_per_s": limits.read("requests_per_s", number(0.1, 1_000_000), 0.0),
         "concurrency": limits.read("concurrency", whole(1, 10_000), 64),
