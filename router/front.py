@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -16,6 +17,7 @@ import httptools
 
 from router.upstream import Upstream
 
+log = logging.getLogger("switchyard.router")
 HEAD_BYTES: Final = 16_384
 MOST_HEADERS: Final = 64
 # So long may a request take to arrive, a kept connection be idle, and a caller take nothing of an answer.
@@ -176,6 +178,10 @@ class Front(asyncio.Protocol):
             await self._answer(self)
         except Refused as refused:
             self.answer(refused.status, refused.body(), again_s=refused.again_s)
+        except Exception:
+            # A fault of the router costs this connection and no other.
+            log.exception("a request could not be answered")
+            self.abort()
         finally:
             self.task = None
             self.let_go()

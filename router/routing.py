@@ -56,8 +56,9 @@ class Routing:
         pool.requests += 1
         try:
             await self._served(front, pool, began)
-        except (Refused, Broken, Exception):
-            pool.failed += 1
+        except Refused as refused:
+            # One that no replica had room for was refused, not failed.
+            pool.failed += refused.status == 502
             raise
 
     async def _served(self, front: Front, pool: Pool, began: float) -> None:
