@@ -20,6 +20,7 @@ RUN pip install --require-hashes -r requirements.txt
 COPY manage.py pyproject.toml ./
 COPY agents agents
 COPY controlplane controlplane
+COPY router router
 COPY deploy deploy
 COPY frontend frontend
 COPY scheduler scheduler

@@ -24,6 +24,7 @@ NAMES = (
     "fuzz",
     "api",
     "reports",
+    "services",
     "live_pages",
     "contract",
 )

@@ -45,6 +45,7 @@ def part(process: psutil.Process) -> str:
     for name, sign in (
         ("gateway", "controlplane.gateway.asgi"),
         ("web", "uvicorn"),
+        ("router", ": router "),
         ("worker", "celery"),
         ("agent", "-m agents"),
         ("valkey", "valkey-server"),

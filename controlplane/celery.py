@@ -29,6 +29,7 @@ app.autodiscover_tasks(
         "controlplane.notifications",
         "controlplane.observability",
         "controlplane.schedules",
+        "controlplane.services",
         "controlplane.usage",
         "controlplane.whatif",
     ]

@@ -212,6 +212,7 @@ INSTALLED_APPS = [
     "controlplane.observability",
     "controlplane.usage",
     "controlplane.schedules",
+    "controlplane.services",
     "controlplane.job_templates",
     "controlplane.pages",
     "controlplane.backup",
@@ -366,11 +367,20 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.usage": 60.0,
         "maintenance.idle": 60.0,
         "maintenance.schedules": 5.0,
+        "maintenance.services": 1.0,
         "maintenance.sources": 5.0,
         "maintenance.operations": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }
+
+# The secret by which routers of services prove themselves; without the file there are none.
+_ROUTER_KEY_FILE = os.environ.get("YARD_ROUTER_KEY_FILE", "")
+ROUTER_KEY = Path(_ROUTER_KEY_FILE).read_text().strip() if _ROUTER_KEY_FILE else ""
+if _ROUTER_KEY_FILE and len(ROUTER_KEY) < 32:
+    raise ImproperlyConfigured(f"{_ROUTER_KEY_FILE} must hold 32 characters at least")
+# Where people reach the router, for pages and commands that name the address of a service.
+ROUTER_URL = os.environ.get("YARD_ROUTER_URL", "").rstrip("/")
 
 # Where a worker says every four seconds that it is alive and has its broker, for a check that need not start Python's
 # half of the world to ask. Unset, nothing is written.

@@ -18,6 +18,7 @@ urlpatterns = [
     path("healthz", probes.alive),
     path("readyz", probes.ready),
     path("metrics", MetricsView.as_view()),
+    path("router/v1/", include("controlplane.services.urls")),
     path("agent/v1/", include("controlplane.dispatch.urls")),
     # The only sign-in by password, with one guard.
     path("admin/login/", sign_in.to_administer),

@@ -1972,6 +1972,29 @@ class Segment(TypedDict):
     planned: bool
 
 
+class Service(TypedDict):
+    """A model that answers requests at address."""
+
+    id: int
+    name: str
+    project: str
+    user: str
+    address: str
+    state: str
+    revision: int
+    former: int | None
+    canary: int
+    ready: int
+    wanted: int
+    min: int
+    max: int
+    queued: int
+    active: int
+    cold_start_s: float | None
+    fault: str
+    traffic: ServiceTraffic
+
+
 class ServiceAccount(TypedDict):
     """A user for a program, in one project."""
 
@@ -1989,6 +2012,77 @@ class ServiceAccountList(TypedDict):
     """Service account list."""
 
     results: list[ServiceAccount]
+
+
+class ServiceDetail(TypedDict):
+    """A service with its file, its replicas (open ones and the newest that ended), revisions and last hour."""
+
+    service: Service
+    file: dict[str, Any]
+    settings: dict[str, Any]
+    replicas: list[ServiceReplica]
+    revisions: list[ServiceRevisionShown]
+    minutes: list[ServiceMinuteShown]
+
+
+class ServiceMinuteShown(TypedDict):
+    """What was counted in one minute."""
+
+    at: str
+    requests: int
+    failed: int
+    refused: int
+    queued: int
+    replicas: int
+    first_byte_p95_s: float | None
+
+
+class ServicePage(TypedDict):
+    """Service page."""
+
+    results: list[Service]
+    next: str | None
+    previous: str | None
+
+
+class ServiceReplica(TypedDict):
+    """One replica."""
+
+    id: int
+    revision: int
+    job: int | None
+    node: str
+    port: int
+    state: str
+    outstanding: int
+    made_at: str
+    ready_at: str | None
+    ended_at: str | None
+    fault: str
+
+
+class ServiceRevisionShown(TypedDict):
+    """A version of what the replicas run."""
+
+    number: int
+    made_by: str
+    made_at: str
+    ready_at: str | None
+    failed: bool
+    fault: str
+
+
+class ServiceTraffic(TypedDict):
+    """What the routers counted in the last five minutes."""
+
+    requests: int
+    requests_per_s: float
+    failed: int
+    refused: int
+    retried: int
+    first_byte_p50_s: float | None
+    first_byte_p95_s: float | None
+    within_slo: float | None
 
 
 class ShadowOutcome(TypedDict):

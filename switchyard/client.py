@@ -65,6 +65,7 @@ class Client:
         self.reservations = Reservations(self.wire)
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
+        self.services = Services(self.wire)
         self.simulations = Simulations(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
@@ -1082,6 +1083,49 @@ class Schedules:
     def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class Services:
+    """Models that answer requests: replicas of a stage, updates, and a way back."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[answers.Service]:
+        """Yield the services that you may see, newest first."""
+        return pages(self._wire, "/services", {"limit": 500, "project": project, "name": name})
+
+    def get(self, service: int) -> answers.ServiceDetail:
+        """Return ``service`` with its ``replicas``, ``revisions`` and the ``minutes`` of the last hour."""
+        return self._wire.get(f"/services/{service}")
+
+    def create(self, file: Mapping[str, Any]) -> answers.ServiceDetail:
+        """Make a service of a service file; the ``workdir`` of its template is packed and sent first."""
+        return self._wire.post("/services", {"file": _served(self._wire, file)})
+
+    def change(self, service: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ServiceDetail:
+        """Change what ``patch`` names: ``file``, ``min``, ``max`` or ``canary``."""
+        body = dict(patch)
+        if body.get("file"):
+            body["file"] = _served(self._wire, body["file"])
+        path = f"/services/{service}"
+        return self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match}).json()
+
+    def roll_back(self, service: int, revision: int | None = None) -> answers.ServiceDetail:
+        """Return to a revision, to the one that served before if none is named."""
+        return self._wire.post(f"/services/{service}/rollback", {"revision": revision})
+
+    def delete(self, service: int) -> None:
+        """Delete a service; its replicas end."""
+        self._wire.call("DELETE", f"/services/{service}", headers={"If-Match": "*"})
+
+
+def _served(wire: Wire, file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service file whose template names the bundle that was sent instead of a folder."""
+    body = dict(file)
+    if isinstance(body.get("template"), dict):
+        body["template"] = _sent(wire, dict(body["template"]))
+    return body
 
 
 class Simulations:

@@ -39,6 +39,7 @@ from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.simulations import ResultLost
 from controlplane.schedules.service import ScheduleRefused
 from controlplane.sentences import in_language, title
+from controlplane.services.service import ServiceRefused
 from controlplane.simulations.service import TooManySimulations
 from controlplane.whatif.questions import NotAnswered
 from scheduler.core.model.sentences import said
@@ -169,7 +170,7 @@ def refusal(error: Exception) -> RequestRefused:
         case SecretRefused() | WebhookRefused():
             fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
             return RequestRefused(error.status, error.code, str(error), errors=fields)
-        case ScheduleRefused() | TemplateRefused():
+        case ScheduleRefused() | ServiceRefused() | TemplateRefused():
             return RequestRefused(error.status, error.code, str(error), errors=error.errors)
         case TestedBefore():
             return RequestRefused(429, "tested_before", str(error), retry_s=TEST_S)

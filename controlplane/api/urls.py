@@ -42,6 +42,7 @@ from controlplane.api import (
     schemas,
     search,
     service_accounts,
+    services,
     sessions,
     simulations,
     survivors,
@@ -114,6 +115,7 @@ router.register("reservations", reservations.ReservationViewSet, "reservations")
 router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("search", search.SearchViewSet, "search")
+router.register("services", services.ServiceViewSet, "services")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("sessions", sessions.SessionViewSet, "sessions")
 router.register("operations", operations.OperationViewSet, "operations")

@@ -4,12 +4,15 @@ schedules and retention."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from controlplane.accounts.models import Project, User
 from controlplane.demo.cluster import DemoCluster
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.retention.models import Override, Removal
 from controlplane.schedules.models import Schedule, ScheduleRun
+from controlplane.services import file as service_file
+from controlplane.services.models import InferenceService
 from controlplane.usage import ledger
 from controlplane.usage.models import LedgerDay, LedgerEntry, Price
 
@@ -22,6 +25,39 @@ def write(cluster: DemoCluster, since_days: int) -> None:
     Override.objects.create(project=Project.objects.get(name="vision"), kind="logs", days=30, log_bytes=20 * 2**30)
     went = {"idempotency": {"rows": 12, "size_bytes": 0, "oldest": (cluster.now - timedelta(days=1)).isoformat()}}
     Removal.objects.create(went=went)
+    _served(cluster)
+
+
+def _served(cluster: DemoCluster) -> None:
+    """A service in its second revision, with an hour of requests; its replicas are not simulated."""
+    project, user = Project.objects.get(name="vision"), User.objects.get(username="lin.wei")
+    file: dict[str, Any] = {
+        "name": "captions", "replicas": {"min": 1, "max": 4}, "slo": {"time_to_first_token": "0.5s", "share": "99%"},
+        "template": {"run": 'vllm serve captions-7b --port "$PORT"', "devices": {"kind": "gpu", "count": 1}},
+    }  # fmt: skip
+    read = service_file.read(file)
+    row = InferenceService.objects.create(
+        name="captions", project=project, user=user, settings=read.settings, revision=2, former=1, wanted=2,
+        changed_at=cluster.now, asked_at=cluster.now, heard_at=cluster.now,
+    )  # fmt: skip
+    for number, days in ((1, 9), (2, 2)):
+        at = cluster.now - timedelta(days=days)
+        revision = row.revisions.create(
+            number=number, file=file, template=read.template, health=read.health, made_by="lin.wei", made_at=at,
+            ready_at=at + timedelta(minutes=2),
+        )  # fmt: skip
+        for port in (24_100, 24_101):
+            revision.replicas.create(
+                port=port, made_at=at, running_at=at, ready_at=at + timedelta(minutes=2),
+                ended_at=cluster.now - timedelta(days=2) if number == 1 else None, is_healthy=number == 2,
+                outstanding=3 if number == 2 else 0, news_at=cluster.now,
+            )  # fmt: skip
+    for ago in range(60):
+        counts = [0, 4, 60, 140, 90, 30, 6, 1, 0, 0, 0, 0, 0, 0]
+        row.minutes.create(
+            at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
+            refused=2 if ago % 20 == 3 else 0, retried=ago % 7 == 0, queued=ago % 5, replicas=2, first_bytes=counts,
+        )  # fmt: skip
 
 
 def _scheduled(cluster: DemoCluster) -> None:

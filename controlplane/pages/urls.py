@@ -42,6 +42,7 @@ from controlplane.pages import (
     search,
     secrets,
     service_accounts,
+    services,
     sessions,
     sign_in,
     simulations,
@@ -103,6 +104,12 @@ urlpatterns = [
     ),
     path("sessions", sessions.show, name="sessions"),
     path("jobs/<int:number>/open", sessions.open_port, name="job-open-port"),
+    path("services", services.show, name="services"),
+    path("services/<int:number>", services.one, name="service"),
+    *(
+        path(f"services/<int:number>/{verb}", services.act, {"verb": verb}, name=f"service-{verb}")
+        for verb in ("scale", "rollback", "delete")
+    ),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),
     path("calendar", calendar.show, name="calendar"),

@@ -25,6 +25,7 @@ from controlplane.jobs import logs
 from controlplane.jobs.models import Array, Bundle, Decision, Dependency, Job, Part, PartLog, StageTrace
 from controlplane.retention.models import Removal
 from controlplane.schedules.models import Schedule
+from controlplane.services.models import ServiceRevision
 from controlplane.simulations.models import OPEN, Simulation
 from scheduler.core.model.lifecycle import FINAL
 
@@ -113,7 +114,8 @@ def _remove_events(ids: Sequence[Any]) -> None:
 def _bundles(project: Project | None) -> QuerySet[Any]:
     needed = Job.objects.filter(bundle=OuterRef("sha256")).exclude(state__in=sorted(FINAL))
     planned = Schedule.objects.filter(bundle=OuterRef("sha256"))
-    unused = Bundle.objects.filter(~Exists(needed), ~Exists(planned))
+    served = ServiceRevision.objects.filter(bundle=OuterRef("sha256"))
+    unused = Bundle.objects.filter(~Exists(needed), ~Exists(planned), ~Exists(served))
     return unused.annotate(age=F("used_at"), size=F("size_bytes")).order_by("used_at")
 
 

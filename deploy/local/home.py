@@ -56,6 +56,10 @@ class Home:
         return self.secrets / "django.key"
 
     @property
+    def router_key_file(self) -> Path:
+        return self.secrets / "router.key"
+
+    @property
     def secrets_keys_file(self) -> Path:
         return self.secrets / "secrets.keys"
 
@@ -132,6 +136,8 @@ class Home:
                 folder.mkdir(mode=0o700, exist_ok=True)
             if not self.secret_key_file.exists():
                 write_private(self.secret_key_file, secrets.token_urlsafe(64) + "\n")
+            if not self.router_key_file.exists():
+                write_private(self.router_key_file, secrets.token_urlsafe(48) + "\n")
             if not self.secrets_keys_file.exists():
                 write_private(self.secrets_keys_file, new_secrets_key())
             _own(self.sockets, {os.getuid(), uid})

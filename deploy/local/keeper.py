@@ -127,7 +127,9 @@ class Keeper:
         if port != self.options.port:
             self.say("say", text=f"port {self.options.port} is taken; the dashboard is on port {port}")
         gateway_port = free_port(port + 1)
+        router_port = free_port(gateway_port + 1)
         self.url, self.agents_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{gateway_port}"
+        self.router_url = f"http://127.0.0.1:{router_port}"
         self.start_stores()
         if self.options.restore:
             self.restore(self.options.restore)
@@ -138,6 +140,7 @@ class Keeper:
         first = self.make_records()
         write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
         gateway = self.start(parts.gateway(self.home, gateway_port, people.user, self.parts_environment))
+        self.start(parts.router(self.home, router_port, people.user, self.parts_environment))
         self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
@@ -173,6 +176,8 @@ class Keeper:
             "YARD_SECRETS_KEY_FILE": str(self.home.secrets_keys_file),
             "YARD_URL": self.url,
             "YARD_AGENTS_URL": self.agents_url,
+            "YARD_ROUTER_URL": self.router_url,
+            "YARD_ROUTER_KEY_FILE": str(self.home.router_key_file),
             "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",
             "YARD_SIGN_IN_COMMAND": "./script/sign-in",
             "YARD_BLOBS": str(self.home.blobs),

@@ -28,6 +28,12 @@ def gateway(home: Home, port: int, user: User, environment: Environment) -> Serv
     return _server("gateway", "controlplane.gateway.asgi", port, home, user, environment)
 
 
+def router(home: Home, port: int, user: User, environment: Environment) -> Service:
+    """The router of inference services; on loopback only."""
+    command = ["router", "--port", str(port)]
+    return Service("router", command, environment, home.logs / "router.log", user=user, is_forked=True)
+
+
 def _server(
     name: str, module: str, port: int, home: Home, user: User, environment: Environment, nice: int = 0
 ) -> Service:

@@ -71,6 +71,7 @@ class AsyncClient:
         self.reservations = AsyncReservations(self.wire)
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
+        self.services = AsyncServices(self.wire)
         self.simulations = AsyncSimulations(self.wire)
         self.templates = AsyncTemplates(self.wire)
         self.secrets = AsyncSecrets(self.wire)
@@ -1069,6 +1070,49 @@ class AsyncSchedules:
     async def delete(self, schedule: int) -> None:
         """Delete a schedule; the jobs that it has submitted stay."""
         await self._wire.call("DELETE", f"/schedules/{schedule}", headers={"If-Match": "*"})
+
+
+class AsyncServices:
+    """Models that answer requests: replicas of a stage, updates, and a way back."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> AsyncIterator[answers.Service]:
+        """Yield the services that you may see, newest first."""
+        return pages(self._wire, "/services", {"limit": 500, "project": project, "name": name})
+
+    async def get(self, service: int) -> answers.ServiceDetail:
+        """Return ``service`` with its ``replicas``, ``revisions`` and the ``minutes`` of the last hour."""
+        return await self._wire.get(f"/services/{service}")
+
+    async def create(self, file: Mapping[str, Any]) -> answers.ServiceDetail:
+        """Make a service of a service file; the ``workdir`` of its template is packed and sent first."""
+        return await self._wire.post("/services", {"file": await _served(self._wire, file)})
+
+    async def change(self, service: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.ServiceDetail:
+        """Change what ``patch`` names: ``file``, ``min``, ``max`` or ``canary``."""
+        body = dict(patch)
+        if body.get("file"):
+            body["file"] = await _served(self._wire, body["file"])
+        path = f"/services/{service}"
+        return (await self._wire.call("PATCH", path, json=body, headers={"If-Match": if_match})).json()
+
+    async def roll_back(self, service: int, revision: int | None = None) -> answers.ServiceDetail:
+        """Return to a revision, to the one that served before if none is named."""
+        return await self._wire.post(f"/services/{service}/rollback", {"revision": revision})
+
+    async def delete(self, service: int) -> None:
+        """Delete a service; its replicas end."""
+        await self._wire.call("DELETE", f"/services/{service}", headers={"If-Match": "*"})
+
+
+async def _served(wire: AsyncWire, file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service file whose template names the bundle that was sent instead of a folder."""
+    body = dict(file)
+    if isinstance(body.get("template"), dict):
+        body["template"] = await _sent(wire, dict(body["template"]))
+    return body
 
 
 class AsyncSimulations:

@@ -39,6 +39,10 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "template": "submit jobs from templates, and make templates",
         "schedule": "submit job files again and again, at the times of a cron line",
     },
+    "Services": {
+        "serve": "serve a model: make a service of a file, or update it",
+        "service": "list, show, scale, roll back and delete services",
+    },
     "Nodes and devices": {
         "nodes": "list nodes",
         "devices": "list devices with their load",

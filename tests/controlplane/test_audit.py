@@ -35,6 +35,7 @@ from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
+from controlplane.services.models import InferenceService
 from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
@@ -138,6 +139,19 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
 
     def schedule() -> int:
         return Schedule.objects.latest("id").pk
+
+    def service() -> int:
+        return InferenceService.objects.latest("id").pk
+
+    def updated() -> Any:
+        """A service whose former revision has served."""
+        InferenceService.objects.filter(pk=service()).update(former=1)
+        file = {"name": "chat", "template": {"run": "other"}}
+        return owner.patch(f"/services/{service()}", {"file": file}, **{"if-match": "*"})
+
+    def returned() -> Any:
+        InferenceService.objects.filter(pk=service()).update(former=1)
+        return owner.post(f"/services/{service()}/rollback")
 
     def budget() -> int:
         return Budget.objects.latest("id").pk
@@ -361,6 +375,13 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: town.lead.client.delete(f"/api/v1{account}", headers={"if-match": "*"}),
             "service_account.delete",
         ),
+        ("POST", "services"): (
+            lambda: owner.post("/services", {"file": {"name": "chat", "template": {"run": "x"}}}),
+            "service.add",
+        ),
+        ("PATCH", "services/{number}"): (updated, "service.change"),
+        ("POST", "services/{number}/rollback"): (returned, "service.rollback"),
+        ("DELETE", "services/{number}"): (lambda: delete(f"/services/{service()}"), "service.delete"),
         ("POST", "schedules"): (
             lambda: owner.post("/schedules", {"name": "nightly", "job": {"run": "x"}, "cron": "0 3 * * *"}),
             "schedule.add",

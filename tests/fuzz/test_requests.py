@@ -64,6 +64,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "/api/v1/simulations": {"trace": {"generate": {"jobs": 3}}, "world": {"nodes": "1x1"}},
     "/api/v1/consolidation": {},
     "/api/v1/templates/<template>/fill": {"set": {}},
+    "/api/v1/services": {"file": {"name": "chat", "template": {"run": "true"}}},
     "/api/v1/schedules": {"name": "nightly", "job": {"run": "true"}, "cron": "0 3 * * *"},
 }  # fmt: skip
 T = TypeVar("T")

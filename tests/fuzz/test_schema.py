@@ -44,6 +44,7 @@ from controlplane.jobs.models import Array, Attempt, Bundle, Decision, Job, Oper
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.schedules.models import Schedule
+from controlplane.services.models import InferenceService
 from controlplane.simulations.models import Simulation
 from tests.record.conftest import forget
 from tests.record.yard import Agent, gpu
@@ -126,6 +127,13 @@ class Scene:
                 "application/json",
                 {"name": "nightly", "cron": "0 3 * * *", "job": {"run": "true"}},
             ),
+            (
+                "member",
+                "POST",
+                "services",
+                "application/json",
+                {"file": {"name": "answers", "template": {"run": "true"}}},
+            ),
             ("member", "POST", "tokens", "application/json", {"name": "laptop"}),
             ("lead", "PUT", "projects/vision/secrets/HF_TOKEN", "application/json", {"value": "a long enough value"}),
             (
@@ -178,6 +186,7 @@ class Scene:
             "quotas number": Quota.objects.values_list("pk", flat=True),
             "reservations name": ["course", "demo-day"],
             "schedules number": Schedule.objects.order_by("-pk").values_list("pk", flat=True),
+            "services number": InferenceService.objects.order_by("-pk").values_list("pk", flat=True),
             "service-accounts name": ["ci@vision"],
             "service-accounts token": Token.objects.filter(user__username="ci@vision").values_list("pk", flat=True),
             "simulations number": Simulation.objects.values_list("pk", flat=True),

@@ -31,6 +31,7 @@ POLICIES = "scheduler/policies/*.py"
 APART = {
     "Grant": "accounts: what a provider's group grants, as the words of OpenID Connect have it; engine: of a device",
     "Piece": "backup: a file of a backup; jobs: bytes of a log; the two packages do not meet",
+    "Service": "deploy/local: a process of the stack, in packages that do not meet; else a model that answers requests",
     "Running": "engine: a stage; deploy/local: the stack, in a launcher that imports none of the packages",
 }
 

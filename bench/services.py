@@ -1,0 +1,187 @@
+"""Inference services: what the router adds to a request, and what updates and kills cost a service under load.
+
+The router is measured before two replicas that stream eight events at once, on the same cores as the client; what it
+adds is the difference to the same load without it, in turns. Updates and kills are those of a real stack with one node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from bench.figures import Figures, quantile
+from bench.serving.load import Load, Under, request, streams
+from bench.stack import ROOT, Bench, fresh_stack
+from deploy.local.port import free_port
+from switchyard import jobfile
+
+ROUNDS = 3
+EXAMPLE = ROOT / "examples" / "serve"
+PATIENCE_S = 180.0
+
+
+def measure() -> Figures:
+    """Return the figures of the router, and how many requests updates and kills failed."""
+    with tempfile.TemporaryDirectory(prefix="yard-bench-") as folder, _router(Path(folder)) as (port, behind):
+        figures = _added(port, behind)
+    with fresh_stack() as bench:
+        figures |= _under_load(bench)
+    remarks = [
+        "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
+        "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
+    ]
+    return Figures({**figures}, remarks)
+
+
+def _added(port: int, behind: int) -> dict[str, float]:
+    """Measure the same load with and without the router, in turns, and keep the best round of each."""
+    through = request("/s/bench/none/v1/completions", "bench", "yard_of-the-bench")
+    direct = request("/v1/completions", "bench")
+    firsts: dict[int, list[list[float]]] = {port: [], behind: []}
+    rates: dict[int, float] = {port: 0.0, behind: 0.0}
+    for _ in range(ROUNDS):
+        for door, asked in ((behind, direct), (port, through)):
+            quiet = asyncio.run(streams(door, asked, count=400, at_once=2, pause_s=0.01))
+            full = asyncio.run(streams(door, asked, count=3_000, at_once=32))
+            if quiet.failed or full.failed:
+                raise SystemExit(f"requests failed: {(quiet.failed + full.failed)[:3]}")
+            firsts[door].append(quiet.first)
+            rates[door] = max(rates[door], len(full.whole) / full.took_s)
+
+    def best(door: int, share: float) -> float:
+        return min(quantile(times, share) for times in firsts[door]) * 1000
+
+    return {
+        "router_p50_ms": best(port, 0.5) - best(behind, 0.5),
+        "router_p99_ms": best(port, 0.99) - best(behind, 0.99),
+        "router_rps": rates[port],
+        "direct_rps": rates[behind],
+    }
+
+
+@contextmanager
+def _router(folder: Path) -> Iterator[tuple[int, int]]:
+    """A router before two replicas; yields its port, and that of the first replica."""
+    ports = [free_port(23_100), free_port(23_200), free_port(23_300)]
+    members = [
+        {"id": n, "revision": 1, "host": "127.0.0.1", "port": port, "key": "k", "health": "/health"}
+        for n, port in enumerate(ports[1:], 1)
+    ]
+    table = {"services": [{"id": 1, "project": "bench", "name": "none", "members": members}]}
+
+    class Told(BaseHTTPRequestHandler):
+        """Answers as the control plane would."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            body = json.dumps(table if "sync" in self.path else {"user": "bench", "services": [1]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    control = ThreadingHTTPServer(("127.0.0.1", 0), Told)
+    threading.Thread(target=control.serve_forever, daemon=True).start()
+    (folder / "key").write_text("of the bench")
+    url = f"http://127.0.0.1:{control.server_address[1]}"
+    words = ["router", "--control", url, "--key-file", str(folder / "key"), "--port", str(ports[0])]
+    commands = [["bench.serving.replica", str(port)] for port in ports[1:]] + [words]
+    processes = [subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT) for command in commands]
+    try:
+        asked = request("/s/bench/none/v1/completions", "bench", "yard_of-the-bench")
+        _until(lambda: not asyncio.run(streams(ports[0], asked, count=1, at_once=1)).failed)
+        yield ports[0], ports[1]
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+        control.shutdown()
+        control.server_close()
+
+
+def _until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not claim():
+        if time.monotonic() > deadline:
+            raise SystemExit("it did not come to pass")
+        time.sleep(0.2)
+
+
+def _under_load(bench: Bench) -> dict[str, float]:
+    """Update a service of two replicas, and kill one of them, both under load."""
+    file: dict[str, Any] = jobfile.read(str(EXAMPLE / "service.yaml"))
+    file |= {"replicas": 2, "template": {**file["template"], "workdir": str(EXAMPLE)}}
+    services = bench.client.services
+    number = services.create(file)["service"]["id"]
+
+    def settled() -> bool:
+        now: Any = services.get(number)
+        one, open_ = now["service"], [each for each in now["replicas"] if each["state"] != "ENDED"]
+        return bool(one["ready"] == 2 == len(open_) and all(each["revision"] == one["revision"] for each in open_))
+
+    _until(settled)
+    found: Any = services.get(number)
+    place, token = urlsplit(found["service"]["address"]), bench.client.wire.address[1]
+    cold_s = found["service"]["cold_start_s"]
+
+    def loaded(what: Callable[[], None], *, is_stream: bool) -> Load:
+        asked = request(f"{place.path}/completions", place.netloc, token, tokens=6, is_stream=is_stream)
+        with Under(place.port or 0, asked, at_once=4, done=b"[DONE]" if is_stream else b"") as under:
+            _until(lambda: len(under.load.whole) > 50)
+            what()
+            _until(settled)
+            count = len(under.load.whole)
+            _until(lambda: len(under.load.whole) > count + 50)
+        return under.load
+
+    def update() -> None:
+        services.change(number, {"file": {**file, "template": {**file["template"], "env": {"ANOTHER": "1"}}}})
+
+    def kill() -> None:
+        now: Any = services.get(number)
+        job = next(each["job"] for each in now["replicas"] if each["state"] == "READY")
+        ended = sum(each["state"] == "ENDED" for each in now["replicas"])
+        _process(str(job)).kill()
+        newest: Callable[[], Any] = lambda: services.get(number)  # noqa: E731
+        _until(lambda: sum(each["state"] == "ENDED" for each in newest()["replicas"]) > ended)
+
+    updated = loaded(update, is_stream=True)
+    killed, streamed = loaded(kill, is_stream=False), loaded(kill, is_stream=True)
+    return {
+        "update_failed": len(updated.failed) + len(updated.cut),
+        "kill_failed": len(killed.failed) + len(killed.cut) + len(streamed.failed),
+        "kill_cut": len(streamed.cut),
+        "update_requests": len(updated.whole),
+        "kill_requests": len(killed.whole) + len(streamed.whole),
+        "service_cold_s": cold_s,
+    }
+
+
+def _process(job: str) -> psutil.Process:
+    """Return the server of the replica that is this job."""
+    for process in psutil.process_iter():
+        try:
+            is_server = any(word.endswith("serve.py") for word in process.cmdline())
+            if is_server and process.environ().get("YARD_JOB_ID") == job:
+                return process
+        except psutil.Error:
+            continue
+    raise SystemExit(f"there is no process of job {job}")

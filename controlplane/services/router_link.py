@@ -1,0 +1,174 @@
+"""The routers' endpoints: a report that brings back the table of services, and who calls with a key.
+
+A router proves itself by the secret in the file of ``YARD_ROUTER_KEY_FILE``; without one there is no router. It learns
+the keys of replicas, and never those of people: it sends digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Final
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from controlplane.accounts import permissions
+from controlplane.accounts import service as access
+from controlplane.accounts.models import Token, User
+from controlplane.accounts.permissions import Permit
+from controlplane.services import replicas
+from controlplane.services.models import InferenceService, Replica, ServiceMinute
+from router.protocol import AskKey, Caller, Member, Report, Served, ServiceNews, Table
+
+LARGEST: Final = 8 * 2**20
+# A row is written for what has changed, and else so often, in seconds.
+WRITTEN_S: Final = 5.0
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+def by_router(view: View) -> View:
+    """Require the secret of the routers. It reads no cookie, hence no CSRF."""
+
+    @csrf_exempt
+    @require_POST
+    @wraps(view)
+    def guarded(request: HttpRequest) -> HttpResponse:
+        scheme, _space, secret = request.headers.get("Authorization", "").partition(" ")
+        own = settings.ROUTER_KEY
+        if not own or scheme != "Bearer" or not constant_time_compare(secret, own):
+            return _refused(401, "this is not the key of a router")
+        if int(request.headers.get("Content-Length") or 0) > LARGEST:
+            return _refused(413, f"this may have {LARGEST} bytes at most")
+        try:
+            return view(request)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeDecodeError) as error:
+            return _refused(400, f"this is no message of a router: {error}")
+
+    return guarded
+
+
+def _refused(status: int, detail: str) -> HttpResponse:
+    body = msgspec.json.encode({"status": status, "detail": detail})
+    return HttpResponse(body, status=status, content_type="application/problem+json")
+
+
+def _answer(value: msgspec.Struct) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(value), content_type="application/json")
+
+
+@by_router
+def sync(request: HttpRequest) -> HttpResponse:
+    """Take a report, and answer with the table."""
+    report = msgspec.json.decode(request.body, type=Report)
+    now = timezone.now()
+    _take(report, now)
+    return _answer(_table())
+
+
+@by_router
+def keys(request: HttpRequest) -> HttpResponse:
+    """Say which services may be called with the access token of a digest."""
+    asked = msgspec.json.decode(request.body, type=AskKey)
+    token = Token.objects.select_related("user").filter(digest=asked.digest, expires_at__gt=timezone.now()).first()
+    # To call a model costs what a job costs: reading alone does not cover it.
+    if token is None or not token.user.is_active or "submit" not in token.scopes:
+        return _answer(Caller("", []))
+    access.touch(token)
+    return _answer(Caller(token.user.get_username(), sorted(callable_by(token.user))))
+
+
+def callable_by(user: User) -> Iterable[int]:
+    """Return the ids of the services that a user may call: those of projects in which they may submit."""
+    rows = InferenceService.objects.filter(deleted_at=None)
+    if not permissions.may(user, Permit.SUBMIT_ANYWHERE):
+        rows = rows.filter(project__in=permissions.submittable(user))
+    return rows.values_list("pk", flat=True)
+
+
+def _take(report: Report, now: datetime) -> None:
+    """Note what a router told. Each row is written by itself: a worker locks a service, and then its replicas."""
+    rows = Replica.objects.filter(pk__in=[news.id for news in report.members], ended_at=None).in_bulk()
+    for news in report.members:
+        row = rows.get(news.id)
+        if row is None:
+            continue
+        is_left = row.drains_at is not None and news.draining and not news.outstanding
+        found = (news.healthy, news.outstanding, is_left, "" if news.healthy else news.fault)
+        is_old = row.news_at is None or now - row.news_at > timedelta(seconds=WRITTEN_S)
+        if is_old or found != (row.is_healthy, row.outstanding, row.is_left, row.fault):
+            values = dict(zip(("is_healthy", "outstanding", "is_left", "fault"), found, strict=True))
+            Replica.objects.filter(pk=row.pk, ended_at=None).update(news_at=now, **values)
+    for told in report.services:
+        _count(told, now)
+
+
+def _count(news: ServiceNews, now: datetime) -> None:
+    row = InferenceService.objects.filter(pk=news.id).first()
+    if row is None:
+        return
+    is_asked = bool(news.requests or news.queued or news.active)
+    change = {"queued": news.queued, "active": news.active, "heard_at": now}
+    InferenceService.objects.filter(pk=news.id).update(**change, **({"asked_at": now} if is_asked else {}))
+    ready = Replica.objects.filter(revision__service=row, ended_at=None, is_healthy=True, drains_at=None).count()
+    if not (is_asked or news.failed or news.refused) and now.second % 10:
+        return
+    with transaction.atomic():
+        minute, _made = ServiceMinute.objects.select_for_update().get_or_create(
+            service=row, at=now.replace(second=0, microsecond=0), defaults={"first_bytes": replicas.empty_counts()}
+        )
+        for name in ("requests", "failed", "refused", "retried"):
+            setattr(minute, name, getattr(minute, name) + getattr(news, name))
+        minute.queued, minute.replicas = max(minute.queued, news.queued), max(minute.replicas, ready)
+        minute.first_bytes = [a + b for a, b in zip(minute.first_bytes, news.first_bytes, strict=False)]
+        minute.save()
+
+
+def _table() -> Table:
+    """Return all services with the replicas that run."""
+    open_ = list(Replica.objects.select_related("revision").filter(ended_at=None, stopped_at=None, job__isnull=False))
+    parts = replicas.parts_of(open_)
+    members: dict[int, list[Member]] = {}
+    for row in open_:
+        part = parts.get(row.job or 0)
+        if part is not None:
+            members.setdefault(row.revision.service_id, []).append(
+                Member(
+                    row.pk,
+                    row.revision.number,
+                    replicas.address_of(part),
+                    row.port,
+                    replicas.key_of(row),
+                    row.revision.health,
+                    row.drains_at is not None,
+                )
+            )
+    services = InferenceService.objects.select_related("project").filter(deleted_at=None).order_by("pk")
+    return Table([_served(row, members.get(row.pk, [])) for row in services])
+
+
+def _served(row: InferenceService, members: list[Member]) -> Served:
+    given = row.settings
+    share = given["canary"]
+    return Served(
+        row.pk,
+        row.project.name,
+        row.name,
+        members,
+        weights={row.revision: share, row.former: 100 - share} if share < 100 and row.former else {},
+        concurrency=given["concurrency"],
+        queue=given["queue"],
+        wait_s=given["wait_s"],
+        first_byte_s=given["first_byte_s"],
+        idle_s=given["read_s"],
+        body_bytes=given["body_bytes"],
+        requests_per_s=given["requests_per_s"],
+    )

@@ -1,0 +1,7 @@
+"""URL routes of the routers' endpoints."""
+
+from django.urls import path
+
+from controlplane.services import router_link
+
+urlpatterns = [path("sync", router_link.sync), path("keys", router_link.keys)]

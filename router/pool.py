@@ -1,0 +1,240 @@
+"""The replicas of the services as the router knows them: who is there, how busy each is, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from router.choice import Prompt, Remembered, work
+from router.protocol import BOUNDS, Member, MemberNews, Served, ServiceNews, Table
+
+if TYPE_CHECKING:
+    from router.upstream import Upstream
+
+# After so many failures in a row, or probes that were not answered, a replica gets no requests for a while.
+PATIENCE: Final = 3
+OPEN_S: Final = 5.0
+
+
+class NoReplica(Exception):
+    """Raised where no replica takes a request: too many wait, or it waited too long."""
+
+
+class Place:
+    """One replica: its connections, its breaker, and its work in tokens and requests."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.idle: list[Upstream] = []
+        self.outstanding = self.tokens = self.failures = self.missed = 0
+        # It gets requests once it has answered a probe.
+        self.is_healthy = False
+        self.open_until = 0.0
+        self.fault = "it has not answered its health check yet"
+        self.remembered = Remembered()
+
+    def takes(self, most: int, now: float) -> bool:
+        """Whether it may get a request."""
+        return self.is_healthy and not self.member.draining and self.outstanding < most and now >= self.open_until
+
+    def failed(self, why: str) -> None:
+        """Count a failure of a request; after several in a row it gets none for a while."""
+        self.failures += 1
+        self.fault = why[:200]
+        if self.failures >= PATIENCE:
+            self.open_until = time.monotonic() + OPEN_S
+
+    def served(self) -> None:
+        """Note that it has answered a request."""
+        self.failures, self.open_until = 0, 0.0
+
+    def probed(self, fault: str) -> None:
+        """Note what came of a probe; empty is good."""
+        if not fault:
+            self.missed, self.is_healthy, self.fault = 0, True, ""
+            return
+        self.missed, self.fault = self.missed + 1, fault[:200]
+        if self.missed >= PATIENCE:
+            self.is_healthy = False
+
+    def news(self) -> MemberNews:
+        is_well = self.is_healthy and time.monotonic() >= self.open_until
+        return MemberNews(self.member.id, is_well, self.outstanding, self.member.draining, self.fault)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        for link in self.idle:
+            link.close()
+        self.idle.clear()
+
+
+class Pool:
+    """The replicas of one service, and the requests that wait for one."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.places: dict[int, Place] = {}
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        # By revision: how many requests it is behind its share.
+        self.owed: dict[int, float] = {}
+        self.turn = 0
+        self.room, self.filled_at = float(self._burst(served)), time.monotonic()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.requests = self.failed = self.refused = self.retried = 0
+        self.first_bytes = [0] * (len(BOUNDS) + 1)
+
+    @staticmethod
+    def _burst(served: Served) -> float:
+        return max(1.0, served.requests_per_s * 2)
+
+    def update(self, served: Served) -> None:
+        """Take the members of a new table; replicas that are still there keep what is known of them."""
+        before, self.served, self.places = self.places, served, {}
+        for member in served.members:
+            place = before.pop(member.id, None)
+            if place is None or (place.member.host, place.member.port) != (member.host, member.port):
+                if place is not None:
+                    place.close()
+                place = Place(member)
+            place.member = member
+            self.places[member.id] = place
+        for place in before.values():
+            place.close()
+        self.owed = {revision: debt for revision, debt in self.owed.items() if revision in served.weights}
+        self.wake()
+
+    def admits(self) -> bool:
+        """Whether the limit of requests per second leaves room for one more, which it then takes."""
+        if not self.served.requests_per_s:
+            return True
+        now = time.monotonic()
+        gained = (now - self.filled_at) * self.served.requests_per_s
+        self.room, self.filled_at = min(self._burst(self.served), self.room + gained), now
+        if self.room < 1:
+            return False
+        self.room -= 1
+        return True
+
+    async def choose(self, prompt: Prompt, but: set[int]) -> Place:
+        """Return a replica for a request, other than those that failed it; waits while all are busy.
+
+        Raises :class:`NoReplica`.
+        """
+        deadline, has_waited = time.monotonic() + self.served.wait_s, False
+        while (place := self._best(prompt, but)) is None:
+            if not has_waited and len(self.waiting) >= self.served.queue:
+                raise NoReplica(f"{self.served.queue} requests wait for a replica already")
+            await self._wait(deadline, is_first=has_waited)
+            has_waited = True
+        if has_waited:
+            self.wake()  # there may be room for one more
+        place.outstanding += 1
+        place.tokens += work(prompt, place.remembered)
+        return place
+
+    async def _wait(self, deadline: float, *, is_first: bool) -> None:
+        """Wait for a turn to look; who has looked in vain is the first again. Raises :class:`NoReplica`."""
+        waiter = asyncio.get_running_loop().create_future()
+        (self.waiting.appendleft if is_first else self.waiting.append)(waiter)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await waiter
+        except BaseException as error:
+            if waiter in self.waiting:
+                self.waiting.remove(waiter)
+            elif waiter.done() and not waiter.cancelled():
+                self.wake()  # the turn is for another
+            if isinstance(error, TimeoutError):
+                raise NoReplica(f"no replica took it within {self.served.wait_s:g} s") from None
+            raise
+
+    def release(self, place: Place, tokens: int) -> None:
+        """Give back what :meth:`choose` took."""
+        place.outstanding -= 1
+        place.tokens -= tokens
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the first that waits look again; it lets the next look once it has found a replica."""
+        while self.waiting:
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _best(self, prompt: Prompt, but: set[int]) -> Place | None:
+        now = time.monotonic()
+        free = [place for place in self.places.values() if place.takes(self.served.concurrency, now)]
+        others = [place for place in free if place.member.id not in but]
+        if not others:
+            return None
+        group = self._group({place.member.revision for place in others})
+        self.turn += 1
+        members = [place for place in others if group is None or place.member.revision == group]
+        start = self.turn % len(members)
+        return min(members[start:] + members[:start], key=lambda one: one.tokens + work(prompt, one.remembered))
+
+    def _group(self, there: Iterable[int]) -> int | None:
+        """Return the revision whose turn it is by the weights; None if all that are there count alike."""
+        weights = {revision: self.served.weights.get(revision, 0) for revision in there}
+        total = sum(weights.values())
+        if not total:
+            return None
+        if len(weights) == 1:
+            return next(iter(weights))
+        for revision, weight in weights.items():
+            self.owed[revision] = self.owed.get(revision, 0.0) + weight / total
+        chosen = max(weights, key=lambda revision: self.owed[revision])
+        self.owed[chosen] -= 1.0
+        return chosen
+
+    def count_first_byte(self, seconds: float) -> None:
+        self.first_bytes[bisect_left(BOUNDS, seconds)] += 1
+
+    def news(self) -> ServiceNews:
+        """Return the counts since the last call, and begin anew."""
+        active = sum(place.outstanding for place in self.places.values())
+        told = ServiceNews(
+            self.served.id, len(self.waiting), active, self.requests, self.failed, self.refused, self.retried,
+            self.first_bytes,
+        )  # fmt: skip
+        self._forget()
+        return told
+
+    def put_back(self, news: ServiceNews) -> None:
+        """Count again what a report told that was not taken."""
+        self.requests += news.requests
+        self.failed += news.failed
+        self.refused += news.refused
+        self.retried += news.retried
+        self.first_bytes = [a + b for a, b in zip(self.first_bytes, news.first_bytes, strict=True)]
+
+
+class Pools:
+    """All services by project and name."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[tuple[str, str], Pool] = {}
+
+    def update(self, table: Table) -> None:
+        """Take a new table; services that are not in it any more have no replicas left."""
+        before, self.by_name = self.by_name, {}
+        for served in table.services:
+            key = (served.project, served.name)
+            pool = before.pop(key, None)
+            if pool is None or pool.served.id != served.id:
+                pool = Pool(served)
+            pool.update(served)
+            self.by_name[key] = pool
+        for pool in before.values():
+            for place in pool.places.values():
+                place.close()
+
+    def places(self) -> list[Place]:
+        return [place for pool in self.by_name.values() for place in pool.places.values()]

@@ -1,0 +1,104 @@
+"""The messages between the router and the control plane: a report goes up once a second, a table comes back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+SYNC_PATH: Final = "/router/v1/sync"
+KEYS_PATH: Final = "/router/v1/keys"
+# The upper bounds of the intervals in which times to the first byte are counted, in seconds; the last has none.
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Name = Annotated[str, Meta(max_length=63)]
+
+
+class Member(Struct, frozen=True):
+    """A replica that has a place: where it listens, the key that it asks for, and what of it is wanted.
+
+    A ``draining`` one gets no new request. ``revision`` is a group in ``Served.weights``.
+    """
+
+    id: int
+    revision: int
+    host: str
+    port: int
+    key: str
+    health: str
+    draining: bool = False
+
+
+class Served(Struct, frozen=True):
+    """One service, as the router sees it.
+
+    ``weights`` are shares of the requests by revision; a revision that is not there gets none unless no other can
+    serve. Sizes are in bytes, times in seconds; ``wait_s`` is how long a request waits for a replica.
+    """
+
+    id: int
+    project: str
+    name: str
+    members: list[Member]
+    weights: dict[int, int] = {}
+    concurrency: int = 64
+    queue: int = 256
+    wait_s: float = 60.0
+    first_byte_s: float = 60.0
+    idle_s: float = 60.0
+    body_bytes: int = 8 * 2**20
+    requests_per_s: float = 0.0
+
+
+class Table(Struct, frozen=True):
+    """All that the router needs to know."""
+
+    services: list[Served]
+
+
+class MemberNews(Struct, frozen=True):
+    """How a replica is: whether it answers its health check, and how many requests it is busy with."""
+
+    id: Count
+    healthy: bool
+    outstanding: Count
+    draining: bool
+    fault: Annotated[str, Meta(max_length=200)] = ""
+
+
+class ServiceNews(Struct, frozen=True):
+    """What a service did since the last report that was taken, and how many requests wait for a replica now.
+
+    ``first_bytes`` are counts by ``BOUNDS``, and one more for what took longer.
+    """
+
+    id: Count
+    queued: Count
+    active: Count
+    requests: Count
+    failed: Count
+    refused: Count
+    retried: Count
+    first_bytes: Annotated[list[Count], Meta(max_length=len(BOUNDS) + 1)]
+
+
+class Report(Struct, frozen=True):
+    """What the router tells; ``router`` is a name for this process."""
+
+    router: Name
+    members: Annotated[list[MemberNews], Meta(max_length=20_000)]
+    services: Annotated[list[ServiceNews], Meta(max_length=20_000)]
+
+
+class AskKey(Struct, frozen=True):
+    """The SHA-256 of an access token that somebody calls with."""
+
+    digest: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class Caller(Struct, frozen=True):
+    """Who calls, and the ids of the services that they may call; nobody, and none, where the token is not valid."""
+
+    user: str
+    services: list[int]

@@ -1,0 +1,97 @@
+"""Which replica gets a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.choice import BLOCK, MOST_BLOCKS, MOST_REMEMBERED, Prompt, Remembered, blocks_of, work
+from router.pool import Pool
+from router.protocol import Member, Served
+
+
+def pool(count: int = 2, **more: object) -> Pool:
+    members = [Member(n, n, "127.0.0.1", 1, "", "/health") for n in range(1, count + 1)]
+    made = Pool(Served(1, "nlp", "chat", [], **more))  # type: ignore[arg-type]
+    made.update(Served(1, "nlp", "chat", members, **more))  # type: ignore[arg-type]
+    for place in made.places.values():
+        place.probed("")
+    return made
+
+
+def prompt(text: str, tokens: int = 10) -> Prompt:
+    return Prompt.of(json.dumps({"prompt": text, "max_tokens": tokens}).encode())
+
+
+@given(st.text(max_size=2_000), st.text(max_size=2_000))
+def test_equal_beginnings_have_equal_blocks(one: str, other: str) -> None:
+    shared = 0
+    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
+        shared += 1
+    first, second = blocks_of(one), blocks_of(other)
+    same = sum(a == b for a, b in zip(first, second, strict=False))
+    assert same == min(shared // BLOCK, MOST_BLOCKS)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.text(), lambda inner: st.lists(inner)).map(
+        lambda value: json.dumps({"prompt": value, "messages": value, "max_tokens": value}).encode()
+    )
+)
+def test_any_body_is_a_prompt(body: bytes) -> None:
+    found = Prompt.of(body)
+    assert work(found, Remembered()) >= 1
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    remembered = Remembered()
+    for start in range(20):
+        remembered.add(range(start * 1_000, (start + 1) * 1_000))
+    assert len(remembered._blocks) == MOST_REMEMBERED
+    assert remembered.length([0]) == 0
+    assert remembered.length([19_999]) == 1
+
+
+async def test_the_same_beginning_goes_where_it_was_read_and_others_elsewhere() -> None:
+    made, long = pool(), "the same beginning. " * 200
+    first = await made.choose(prompt(long), set())
+    first.remembered.add(prompt(long).blocks)
+    made.release(first, first.tokens)
+    assert [await made.choose(prompt(long + str(n)), set()) for n in range(2)] == [first, first]
+    assert await made.choose(prompt("something else" * 200), set()) is not first
+
+
+async def test_the_work_is_shared_out() -> None:
+    made = pool(3)
+    chosen = [await made.choose(prompt("short"), set()) for _ in range(9)]
+    assert {place.member.id: chosen.count(place) for place in chosen} == {1: 3, 2: 3, 3: 3}
+
+
+async def test_revisions_get_their_shares() -> None:
+    made = pool(2, weights={1: 90, 2: 10})
+    chosen = [(await made.choose(prompt("short"), set())).member.revision for _ in range(60)]
+    assert chosen.count(2) == 6
+
+
+async def test_one_that_waits_is_served_when_another_ends() -> None:
+    made = pool(1, concurrency=1)
+    first = await made.choose(prompt("short"), set())
+    waiting = asyncio.ensure_future(made.choose(prompt("short"), set()))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    made.release(first, first.tokens)
+    assert await waiting is first
+
+
+async def test_one_that_gives_up_leaves_its_turn_to_the_next() -> None:
+    made = pool(1, concurrency=1)
+    first = await made.choose(prompt("short"), set())
+    one, two = (asyncio.ensure_future(made.choose(prompt("short"), set())) for _ in range(2))
+    await asyncio.sleep(0)
+    made.release(first, first.tokens)
+    one.cancel()
+    assert await two is first
