@@ -19,7 +19,7 @@ from controlplane.dispatch.agent_socket import in_thread
 from controlplane.jobs import web_sessions
 from controlplane.session_origins import SessionOrigins
 from controlplane.web_proxy import cookies, heads
-from controlplane.web_proxy.exchange import AnswerCut, Exchange, BrowserGone, Receive, Scope, Send
+from controlplane.web_proxy.exchange import AnswerCut, BrowserGone, Exchange, Receive, Scope, Send
 from controlplane.web_proxy.heads import Place
 from controlplane.web_proxy.port_stream import PortRefused
 from controlplane.web_proxy.relay import Relay
