@@ -133,9 +133,9 @@ def test_jupyterlab_opens_and_its_kernel_answers(yard: Yard, signed_in: BrowserC
     page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
     cell = page.locator(".jp-Notebook .cm-content").first
     expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
-    cell.click()
-    page.keyboard.type("print(6 * 7)")
-    page.keyboard.press("Shift+Enter")
+    cell.press_sequentially("print(6 * 7)")
+    expect(cell).to_have_text("print(6 * 7)")
+    cell.press("Shift+Enter")
     expect(page.locator(".jp-OutputArea-output pre").first).to_have_text("42\n")
     yard.client.jobs.cancel(job)
     job.wait(timeout_s=60)
