@@ -112,7 +112,9 @@ def note_opening(job: Job, session: Session, said: list[Clause], reason: str) ->
     if reason:
         said, params = [*said, clause("Aside", why=reason)], {**params, "reason": reason}
     _note(job, "entered", told(*said), part, session.user.get_username(), params)
-    _record("session.open", session, _credential(session), after=params, reason=reason)
+    # A request has an origin; a socket has none, and acts as the session's user.
+    by = audit.current() or _origin(session)
+    _record("session.open", session, by, after=params, reason=reason)
 
 
 def _connect(job: Job, user: User, token: Token, channel: str, of: str) -> Session:
@@ -264,21 +266,23 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
             "open_s": round((at - session.opened_at).total_seconds()),
         }
         _note(locked, "left", what, session.part, actor, more | params)
-        _record("session.end", session, _credential(session), after=more | params | {"how": how.text})
+        _record("session.end", session, _origin(session), after=more | params | {"how": how.text})
 
 
-def _credential(session: Session) -> str:
+def _origin(session: Session) -> audit.Origin:
+    """Return the origin of what a server does for a session: its user, by what opened it."""
     if session.login:
-        return audit.of_login(session.login)
-    token = Token.objects.filter(digest=session.token).first()
-    return audit.of_token(token) if token else ""
+        credential = audit.of_login(session.login)
+    else:
+        token = Token.objects.filter(digest=session.token).first()
+        credential = audit.of_token(token) if token else ""
+    via = audit.Via.PAGE if session.login else audit.Via.API
+    return audit.Origin(session.user.get_username(), via, session.user_id, credential)
 
 
-def _record(action: str, session: Session, credential: str, *, after: Mapping[str, Any], reason: str = "") -> None:
-    """Write the audit entry in the name of the session's user: a socket has no request, and a server may end the
-    session."""
+def _record(action: str, session: Session, by: audit.Origin, *, after: Mapping[str, Any], reason: str = "") -> None:
+    """Write the audit entry of a session, also where there is no request: a server may end one."""
     stage = session.part.attempt.stage
-    by = audit.Origin(session.user.get_username(), audit.Via.API, session.user_id, credential)
     with audit.acting(by):
         audit.record(action, ("session", session.id, f"#{stage.job.number}/{stage.name}"), after=after, reason=reason)
 

@@ -19,7 +19,7 @@ from controlplane.dispatch.agent_socket import in_thread
 from controlplane.jobs import web_sessions
 from controlplane.session_origins import SessionOrigins
 from controlplane.web_proxy import cookies, heads
-from controlplane.web_proxy.exchange import AnswerCut, Exchange, Gone, Receive, Scope, Send
+from controlplane.web_proxy.exchange import AnswerCut, BrowserGone, Exchange, Receive, Scope, Send
 from controlplane.web_proxy.heads import Place
 from controlplane.web_proxy.port_stream import PortRefused
 from controlplane.web_proxy.relay import Relay
@@ -60,7 +60,7 @@ class WebProxy:
                 log.warning("a port could not be opened: %s", error)
                 text = _("the database of the control plane does not answer; try again")
                 await self._refuse(scope, send, PortRefused(503, text))
-            except (AnswerCut, Gone):
+            except (AnswerCut, BrowserGone):
                 pass  # the server closes the connection
 
     async def _serve(self, session_id: uuid.UUID, scope: Scope, receive: Receive, send: Send) -> None:

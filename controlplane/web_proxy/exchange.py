@@ -24,7 +24,7 @@ BODY_S: Final = 60.0
 ANSWER_S: Final = 300.0
 
 
-class Gone(Exception):
+class BrowserGone(Exception):
     """Raised if the browser went away."""
 
 
@@ -50,7 +50,7 @@ class Exchange:
 
     async def run(self, upstreams: Upstreams, session_id: uuid.UUID) -> None:
         """Pass the request on, and the answer back. Raises PortRefused before the answer has begun, AnswerCut after
-        that, and Gone."""
+        that, and BrowserGone."""
         try:
             try:
                 await self._once(upstreams, session_id, fresh=False)
@@ -121,13 +121,13 @@ class Exchange:
         except TimeoutError:
             raise PortRefused(408, _("nothing came of the body for {s} s").format(s=int(BODY_S))) from None
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise BrowserGone
         return message
 
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        raise Gone
+        raise BrowserGone
 
     async def _answer(self, upstream: Upstream) -> None:
         event = await upstream.next_event()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -98,7 +99,7 @@ def test_requests_and_sockets_go_through_and_nothing_of_the_dashboard_with_them(
             begin, headers={"origin": lab.origin, "referer": f"{lab.origin}/x", "x-forwarded-for": "1.2.3.4"}
         ).json()
         headers = dict(told["headers"])
-        port = next(each["port"] for each in yard.client.jobs.ports(job) if each["name"] == "lab")
+        port = port_of(yard, job)
         assert headers["host"] == f"127.0.0.1:{port}"
         assert (headers["origin"], headers["referer"]) == (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/x")
         assert headers["cookie"] == "a=1; b"
@@ -219,3 +220,30 @@ def test_a_reader_that_takes_nothing_holds_up_the_part_and_costs_no_memory(yard:
         grown = web.memory_info().rss - before
         assert grown < 64 * 2**20, grown
         assert len(taken) + sum(len(piece) for piece in answer.iter_raw()) == pieces * 65_536
+
+
+def test_the_command_lists_sessions_and_opens_and_ends_one(yard: Yard, job: JobRecord) -> None:
+    def yard_(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "YARD_URL": yard.client.url, "YARD_TOKEN": yard.client.wire.address[1]}
+        command = [sys.executable, "-m", "switchyard", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+    listed = {(each["job"], each["name"]) for each in json.loads(yard_("session", "-o", "json").stdout)}
+    assert {(job.number, "lab"), (job.number, "raw")} <= listed
+    assert "has the ports lab, raw; name one" in yard_("session", "open", str(job.number)).stderr
+    url = yard_("session", "open", str(job.number), "lab", "--no-browser").stdout.strip()
+    with Browser(url) as lab:
+        lab.let_in(url)
+        assert lab.get("/").status_code == 200
+    asked = subprocess.run(
+        [sys.executable, "-m", "switchyard", "port-forward", "--stdio", str(job.number), str(port_of(yard, job))],
+        env={**os.environ, "YARD_URL": yard.client.url, "YARD_TOKEN": yard.client.wire.address[1]},
+        input=b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", capture_output=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert asked.stdout.startswith(b"HTTP/1.1 200 OK")
+    assert yard_("session", "stop", str(job.number)).returncode == 0
+    assert job.wait(timeout_s=60)["state"] == "CANCELLED"
+
+
+def port_of(yard: Yard, job: JobRecord) -> int:
+    return next(each["port"] for each in yard.client.jobs.ports(job) if each["name"] == "lab")
