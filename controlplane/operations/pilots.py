@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models import Max, Q
 from django.utils import timezone
@@ -94,13 +93,11 @@ def _look_at(provider: NodeProvider) -> bool:
     if provider.retry_at is not None and provider.retry_at > now:
         return False
     try:
-        provider.clean()
+        if wrong := provider.faults():
+            raise EngineFault("SettingsWrong", "; ".join(sorted(wrong)))
         engine = kinds.engine(provider.kind, provider.settings)
         seen = engine.list(provider.tag)
         quota = engine.limits()
-    except ValidationError as error:
-        service.note_fault(provider, EngineFault("SettingsWrong", "; ".join(error.messages)), now)
-        return False
     except EngineFault as fault:
         service.note_fault(provider, fault, now)
         return False

@@ -91,28 +91,34 @@ class NodeProvider(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuses settings and shapes that its kind does not know, and a kind that this installation does not allow."""
-        wrong: dict[str, Any] = {}
-        if self.kind not in kinds.allowed():
-            known = ", ".join(kinds.allowed())
-            wrong["kind"] = _now("There is no kind %(kind)s; there are %(known)s.") % {
-                "kind": self.kind[:20],
-                "known": known,
-            }
-        else:
-            kind = kinds.module(self.kind)
-            for field, check in (
-                ("settings", lambda: typed.checked("settings", self.settings, kind.SETTINGS, kind.NEEDED)),
-                ("shapes", lambda: shapes.valid(self.shapes, kind.SHAPE)),
-            ):
-                try:
-                    check()
-                except ValidationError as error:
-                    wrong[field] = error
+        """Refuses settings and shapes that its kind does not know, a new name, and another kind while it has pilots."""
+        wrong = self.faults()
+        before = NodeProvider.objects.filter(pk=self.pk).values("name", "kind").first() if self.pk else None
+        if before is not None and before["name"] != self.name:
+            wrong["name"] = _now("A provider keeps its name: its nodes are called after it.")
+        is_other = before is not None and before["kind"] != self.kind
+        if is_other and self.pilots.exclude(state=Pilot.PilotState.GONE).exists():
+            wrong["kind"] = _now("It has pilots of its present kind: disable it, and wait until they are gone.")
         if self.min_nodes is not None and self.max_nodes is not None and self.min_nodes > self.max_nodes:
             wrong["min_nodes"] = _now("must be at most max_nodes, which is %(most)s") % {"most": self.max_nodes}
         if wrong:
             raise ValidationError(wrong)
+
+    def faults(self) -> dict[str, Any]:
+        """Return what this release and installation refuse of its kind, settings and shapes, by field."""
+        if self.kind not in kinds.allowed():
+            said = _now("There is no kind %(kind)s; there are %(known)s.")
+            return {"kind": said % {"kind": self.kind[:20], "known": ", ".join(kinds.allowed()) or "-"}}
+        kind, wrong = kinds.module(self.kind), {}
+        try:
+            typed.checked("settings", self.settings, kind.SETTINGS, kind.NEEDED)
+        except ValidationError as error:
+            wrong["settings"] = error
+        try:
+            shapes.valid(self.shapes, kind.SHAPE)
+        except ValidationError as error:
+            wrong["shapes"] = error
+        return wrong
 
 
 class Pilot(models.Model):

@@ -110,9 +110,9 @@ def _processes(file: str) -> Iterator[int]:
     """Yield the process that leads the session of this script, if it is alive."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and (entry / "cmdline").read_bytes().split(b"\0")[:1] == [b"timeout"]:
-                if file.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
-                    yield int(entry.name)
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+            if words[:1] == [b"timeout"] and file.encode() in words:
+                yield int(entry.name)
 
 
 def engine(given: Mapping[str, Any]) -> LocalHost:

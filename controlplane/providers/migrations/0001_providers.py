@@ -1,13 +1,15 @@
 """Providers, which start this cluster's agents in foreign engines, and the pilots that they have started."""
 
-import controlplane.providers.models
+import uuid
+
 import django.core.validators
 import django.db.models.deletion
-import uuid
 from django.apps import apps as installed
 from django.contrib.auth.management import create_permissions
 from django.db import migrations, models
 
+import controlplane.providers.models
+from controlplane.accounts import roles
 
 # By the database, because the release before this one knows nothing of the tables and removes what they point at.
 CASCADES = """
