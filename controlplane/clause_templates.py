@@ -88,6 +88,7 @@ RECORD: Final[Mapping[str, str]] = {
     "Pilot_waited": _("the engine did not grant it in time"),
     "Pilot_disabled": _("the provider was disabled, or does not have its shape any more"),
     "Pilot_never_came": _("its agent did not join"),
+    "PilotsStray": _("the last {count} pilots ended before their agents joined; see what they printed"),
     "ProgramMissing": _("a program that it needs cannot be run on the control plane's server: {what}"),
     "ProgramTooSlow": _("{what} took too long"),
     "ProgramTooLoud": _("{what} printed more than it may"),

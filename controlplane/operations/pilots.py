@@ -185,6 +185,8 @@ def facts(rows: Sequence[Pilot]) -> list[PilotFacts]:
         heard = node.last_report_at if node is not None else None
         # What the node's former pilots reported counts for nothing.
         heard = heard if heard is not None and heard > row.created_at else None
+        if heard is not None and row.joined_at is None:
+            service.note_joined(row, heard)
         idle = None
         if node is not None and heard is not None and node.pk not in busy:
             idle = max(at for at in (row.up_at, node.state_at, last.get(node.pk), row.created_at) if at is not None)

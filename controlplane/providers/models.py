@@ -162,6 +162,7 @@ class Pilot(models.Model):
     why = models.CharField(max_length=12, choices=PilotEnd.choices, blank=True, default="")
     created_at = models.DateTimeField()
     up_at = models.DateTimeField(null=True)
+    joined_at = models.DateTimeField(null=True)
     ends_at = models.DateTimeField(null=True)
     leaving_at = models.DateTimeField(null=True)
     gone_at = models.DateTimeField(null=True)

@@ -41,6 +41,8 @@ class ProviderLimits:
     idle_s: float = 300.0
     wait_s: float = 86_400.0
     enabled: bool = True
+    # Before, none is asked for: the newest did not join.
+    ask_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def reconcile(
     for strangers in entries.values():
         ledger.actions += [StopForeign(each.handle) for each in strangers if each.phase is not ForeignPhase.ENDED]
     _shrink(demand, ledger, limits, now)
-    _grow(demand, ledger, limits)
+    if limits.enabled and limits.shapes and now >= limits.ask_after:
+        _grow(demand, ledger, limits)
     return tuple(ledger.actions)
 
 
@@ -215,8 +218,6 @@ def _shrink(demand: Mapping[str, int], ledger: _Ledger, limits: ProviderLimits, 
 
 def _grow(demand: Mapping[str, int], ledger: _Ledger, limits: ProviderLimits) -> None:
     """Ask for what is needed beyond what is coming, within all limits."""
-    if not limits.enabled or not limits.shapes:
-        return
     room = limits.max_nodes - len(ledger.here)
     if limits.quota is not None:
         room = min(room, limits.quota - len(ledger.here))

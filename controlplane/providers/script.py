@@ -21,15 +21,16 @@ SETTINGS: Final[Mapping[str, typed.Check]] = {
     "state_below": typed.is_path,
     "grace_s": typed.is_number(0, 3_600),
     "plain_http": typed.is_flag,
+    "run_as": typed.is_text(typed.NAME),
 }
 GRACE_S: Final = 30.0
 
 _SCRIPT: Final = """#!/bin/sh
 # Runs a pilot of Switchyard: an agent that lasts as long as this allocation.
-umask 077
+umask 022
 PATH=${{PATH:-/usr/local/bin:/usr/bin:/bin}}; export PATH
 state=$(mktemp -d {below}/yard-pilot-XXXXXX) || exit 1
-printf '%s\\n' "${{YARD_JOIN_TOKEN:?}}" > "$state/join"
+(umask 077 && printf '%s\\n' "${{YARD_JOIN_TOKEN:?}}" > "$state/join") || exit 1
 unset YARD_JOIN_TOKEN
 chmod 711 "$state"
 {path}
@@ -59,6 +60,8 @@ def of(order: PilotOrder, given: Mapping[str, Any]) -> str:
     words = ["--url", order.url, "--name", order.node]
     if given.get("plain_http"):
         words.append("--plain-http")
+    if given.get("run_as"):
+        words += ["--run-as", given["run_as"]]
     for name, value in sorted(order.labels.items()):
         words += ["--labels", f"{name}={value}"]
     folder = given.get("path", "")

@@ -36,6 +36,10 @@ FIRST_RETRY_S: Final = 5.0
 LONGEST_RETRY_S: Final = 300.0
 # From so many failures in a row operators see an alarm.
 ALARMING: Final = 3
+# After a pilot whose agent did not join the next is asked for 10, 20, 40 ... seconds later, at most an hour.
+FIRST_STRAY_S: Final = 10.0
+LONGEST_STRAY_S: Final = 3_600.0
+MOST_STRAYS: Final = 12
 # How much longer than its wait a pilot may use its token: its agent still has to start.
 START_S: Final = 900.0
 
@@ -86,7 +90,31 @@ def limits(provider: NodeProvider, quota: int | None, now: datetime) -> Provider
         idle_s=provider.idle_s,
         wait_s=provider.wait_s,
         enabled=provider.enabled,
+        ask_after=ask_after(provider),
     )
+
+
+def strays(provider: NodeProvider) -> list[Pilot]:
+    """Return the newest pilots, of those that are gone, that all ended without their agent having joined."""
+    found = []
+    for pilot in provider.pilots.filter(state=PilotState.GONE).order_by("-gone_at")[:MOST_STRAYS]:
+        if pilot.joined_at is not None or pilot.why not in (PilotEnd.ENDED, PilotEnd.VANISHED, PilotEnd.NEVER_CAME):
+            break
+        found.append(pilot)
+    return found
+
+
+def ask_after(provider: NodeProvider) -> float:
+    """Return before when no pilot is asked for, in seconds since the epoch: the more strays in a row, the longer."""
+    lost = strays(provider)
+    if not lost or lost[0].gone_at is None:
+        return 0.0
+    return lost[0].gone_at.timestamp() + min(LONGEST_STRAY_S, FIRST_STRAY_S * 2 ** (len(lost) - 1))
+
+
+def note_joined(pilot: Pilot, at: datetime) -> None:
+    """Note that the agent of a pilot has reported."""
+    Pilot.objects.filter(pk=pilot.pk, joined_at=None).update(joined_at=at)
 
 
 def ask(provider_id: int, shape: Mapping[str, Any], count: int, now: datetime) -> list[AskedPilot]:
@@ -220,18 +248,21 @@ def note_fault(provider: NodeProvider, fault: EngineFault, now: datetime) -> Non
 
 
 def note_well(provider: NodeProvider, now: datetime) -> None:
-    """Write down that the engine answered and took what it was asked."""
-    changed = bool(provider.condition or provider.failures)
+    """Write down that the engine answered and took what it was asked; pilots that do not join are a condition too."""
+    lost = len(strays(provider))
+    says = told(clause("PilotsStray", count=lost)) if lost else Told()
+    changed = provider.condition != says.text
     NodeProvider.objects.filter(pk=provider.pk).update(
-        condition="",
-        said=[],
+        condition=says.text[:400],
+        said=says.said,
         condition_at=now if changed else provider.condition_at,
         failures=0,
         retry_at=None,
         looked_at=now,
     )
-    if changed:
-        alarms.raised(alarms.PROVIDER, {}, about=provider.name)
+    if changed or provider.failures:
+        alarming = {provider.name: says} if lost >= ALARMING else {}
+        alarms.raised(alarms.PROVIDER, alarming, about=provider.name)
         changes.announce("fleet")
 
 

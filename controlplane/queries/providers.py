@@ -68,6 +68,7 @@ class Pilot(msgspec.Struct, frozen=True):
     node: str | None
     created_at: datetime
     up_at: datetime | None
+    joined_at: datetime | None
     ends_at: datetime | None
     leaving_at: datetime | None
     gone_at: datetime | None
@@ -128,6 +129,7 @@ def pilots_shown(pilots: Iterable[rows.Pilot], user: User) -> list[Pilot]:
             node=row.node.name if row.node else None,
             created_at=row.created_at,
             up_at=row.up_at,
+            joined_at=row.joined_at,
             ends_at=row.ends_at,
             leaving_at=row.leaving_at,
             gone_at=row.gone_at,

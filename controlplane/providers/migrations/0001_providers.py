@@ -204,6 +204,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField()),
                 ("up_at", models.DateTimeField(null=True)),
+                ("joined_at", models.DateTimeField(null=True)),
                 ("ends_at", models.DateTimeField(null=True)),
                 ("leaving_at", models.DateTimeField(null=True)),
                 ("gone_at", models.DateTimeField(null=True)),
