@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import Max, Q
 from django.utils import timezone
 
+from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DrainMode, Node
 from controlplane.jobs import demand as asks
 from controlplane.jobs import drains, record
@@ -119,7 +120,8 @@ def _apply(
 ) -> None:
     match action:
         case PilotFound(label, handle, phase, ends_at):
-            service.found(rows[label], handle, phase, ends_at and datetime.fromtimestamp(ends_at, UTC), now)
+            over_at = None if ends_at is None else datetime.fromtimestamp(ends_at, UTC)
+            service.found(rows[label], handle, phase, over_at, now)
         case PilotGone(label, why):
             _end(rows[label], why, now)
         case PilotLeaves(label, why):
@@ -164,7 +166,7 @@ def _leave(row: Pilot, why: str, now: datetime) -> None:
 def _end(row: Pilot, why: str, now: datetime) -> None:
     """Give up what ran on a pilot that is gone, and let its node wait for another."""
     if row.node is not None and Part.objects.filter(node=row.node, ended_at=None).exists():
-        service.fleet.declare_lost(row.node)
+        fleet.declare_lost(row.node)
         node = Node.objects.get(pk=row.node.pk)
         record.give_up(node, f"provider {row.provider.name}", f"pilot {row.handle or row.label}: {why}")
     service.gone(row, why, now)
@@ -240,7 +242,7 @@ def _lacking(provider: NodeProvider, now: datetime) -> list[dict[str, Any]]:
     for request, reasons, expected in rows.order_by("-job__priority", "job__number", "index").values_list(
         "request", "reasons", "expected"
     )[:MOST_STAGES]:
-        is_soon = bool(expected) and datetime.fromisoformat(expected["high_at"]) <= now + SOON
+        is_soon = expected is not None and datetime.fromisoformat(expected["high_at"]) <= now + SOON
         if reasons and reasons[0].get("code") in LACKS and not is_soon:
             found.append(request)
     return found
