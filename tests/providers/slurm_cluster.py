@@ -111,10 +111,10 @@ class SlurmOnThisHost:
         process.wait()
 
     def _run(self, name: str, *words: str) -> None:
-        log = (self.folder / f"{name}.out").open("ab")
-        self.processes[name] = subprocess.Popen(
-            words, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
-        )
+        with (self.folder / f"{name}.out").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                words, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+            )
 
     def say(self, *words: str) -> str:
         """Return what a program of Slurm prints, with what it says of faults."""
