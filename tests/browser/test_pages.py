@@ -26,7 +26,7 @@ PAGES = (
     "/arrays/{array}",
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
-    "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
+    "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules", "/providers",
     "/schedules/1",
     "/topology", "/topology?by=pool", "/search", "/search?q=g0",
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
