@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 ONE: dict[str, Any] = {
-    "name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/opt/python"}, "min_nodes": 0, "max_nodes": 8,
+    "name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/opt/python"}, "min_nodes": 0,
+    "max_nodes": 8,
     "shapes": [{"name": "l4x2", "cpus": 4, "memory_gib": 8, "devices": [{"kind": "gpu", "model": "L4", "count": 2}]}],
     "hours": 4.0, "budget_node_hours": 500.0, "used_node_hours": 12.5, "idle_s": 300, "wait_s": 86_400, "enabled": True,
     "condition": "", "condition_said": [], "condition_at": None, "failures": 0, "retry_at": None, "looked_at": None,
@@ -28,9 +29,9 @@ def test_one_is_added_from_a_file_and_what_is_set_counts(yard, server, said, tmp
     assert json.loads(server.asked[-1].body) == {"name": "hpc", "kind": "slurm", "pool": "default", "hours": 4}
     assert out.splitlines() == [
         "provider hpc (slurm) of pool default, well",
-        "  nodes      0 to 8, each for 4h",
+        "  nodes      0 to 8, each for 4h00m",
         "  node-hours 12.5 of 500 in 30 days",
-        "  idle       given back after 5m",
+        "  idle       given back after 5m00s",
         "  shape      l4x2: 4 cores, 8 GiB, 2 x L4",
         "  pilots     2 UP",
     ]
