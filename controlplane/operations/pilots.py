@@ -104,7 +104,7 @@ def _look_at(provider: NodeProvider) -> bool:
         return False
     rows = {row.label: row for row in service.pilots(provider)}
     limits = service.limits(provider, quota, now)
-    actions = reconcile(wanted(provider, now), facts(list(rows.values())), seen, limits, now.timestamp())
+    actions = reconcile(wanted(provider, engine, now), facts(list(rows.values())), seen, limits, now.timestamp())
     try:
         for action in actions:
             _apply(action, provider, engine, rows, now)
@@ -212,12 +212,13 @@ def facts(rows: Sequence[Pilot]) -> list[PilotFacts]:
 # -- what waits
 
 
-def wanted(provider: NodeProvider, now: datetime) -> Counter[str]:
+def wanted(provider: NodeProvider, engine: Engine, now: datetime) -> Counter[str]:
     """Return how many nodes of each shape the stages need that wait in the pool for want of a machine.
 
-    Small stages share nodes. A stage without a time limit, or with one that a pilot does not last, asks for none.
+    Each counts for the cheapest shape on which it fits, of equal ones the first. Small stages share nodes. A stage without a time limit, or with one that a pilot does not last, asks for none.
     """
-    machines = [(shape["name"], shapes.as_node(shape, provider.pool.name)) for shape in provider.shapes]
+    cheapest = sorted(provider.shapes, key=engine.price)
+    machines = [(shape["name"], shapes.as_node(shape, provider.pool.name)) for shape in cheapest]
     lasts_s = provider.hours * 3600 - service.lead_s(provider.hours)
     shares: Counter[str] = Counter()
     gangs: Counter[str] = Counter()

@@ -17,6 +17,10 @@ MOST_S: Final = 20.0
 MOST_PRINTED: Final = 4 << 20
 # What a program needs to find itself and its configuration; nothing of the control plane's own secrets.
 PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "SLURM_CONF", "TMPDIR")
+# What a program prints, and each file that it writes, in units of 512 bytes: 64 MiB.
+_LIMITED: Final = 'ulimit -c 0; ulimit -f 131072; exec "$@"'
+# The shell's exit codes for what cannot be run, or is not there.
+_NOT_RUN: Final = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +44,19 @@ def run(
     """Run a program with ``given`` as its standard input. Raises EngineFault if it cannot be run, takes too long, or
     prints too much; whether it had an effect is unknown then."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            process = subprocess.Popen(
-                list(words), stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment(more), cwd="/",
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise EngineFault("ProgramMissing", f"{words[0]}: {error.strerror}") from None
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LIMITED, "sh", *words],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
+            env=environment(more),
+            cwd="/",
+            start_new_session=True,
+        )
         try:
             process.communicate(given.encode(), timeout=most_s)
         except subprocess.TimeoutExpired:
             raise EngineFault("ProgramTooSlow", words[0]) from None
-        except BrokenPipeError:
-            process.wait(most_s)
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -60,6 +64,8 @@ def run(
                 process.wait()
         for file in (out, err):
             file.seek(0)
+        if process.returncode in _NOT_RUN:
+            raise EngineFault("ProgramMissing", words[0])
         printed = out.read(MOST_PRINTED + 1)
         if len(printed) > MOST_PRINTED:
             raise EngineFault("ProgramTooLoud", words[0])

@@ -27,7 +27,7 @@ from tests.record.yard import Yard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SHAPE = {"name": "small", "cpus": 1, "memory_gib": 0.1}
+SHAPE = {"name": "small", "cpus": 1, "memory_gib": 0.25}
 
 
 @pytest.fixture
