@@ -215,7 +215,8 @@ def facts(rows: Sequence[Pilot]) -> list[PilotFacts]:
 def wanted(provider: NodeProvider, engine: Engine, now: datetime) -> Counter[str]:
     """Return how many nodes of each shape the stages need that wait in the pool for want of a machine.
 
-    Each counts for the cheapest shape on which it fits, of equal ones the first. Small stages share nodes. A stage without a time limit, or with one that a pilot does not last, asks for none.
+    Each counts for the cheapest shape on which it fits, of equal ones the first. Small stages share nodes. A stage
+    without a time limit, or with one that a pilot does not last, asks for none.
     """
     cheapest = sorted(provider.shapes, key=engine.price)
     machines = [(shape["name"], shapes.as_node(shape, provider.pool.name)) for shape in cheapest]

@@ -40,7 +40,10 @@ field() {{ printf %s "$given" | sed "s/.*\\"$1\\":\\"\\([^\\"]*\\)\\".*/\\1/"; }
 case $1 in
 up) field label >$at/i-1; printf '{{"handle": "i-1"}}';;
 down) rm -f $at/i-1;;
-list) printf '['; [ -e $at/i-1 ] && printf '{{"label": "%s", "handle": "i-1", "phase": "running"}}' "$(cat $at/i-1)"; printf ']';;
+list)
+    printf '['
+    [ -e $at/i-1 ] && printf '{{"label": "%s", "handle": "i-1", "phase": "running"}}' "$(cat $at/i-1)"
+    printf ']';;
 esac
 """
 
@@ -133,7 +136,9 @@ def test_lines_of_squeue_are_read_strictly() -> None:
     label = order().label
     assert slurm._read(f"7|PENDING|N/A|{label}|x").phase is ForeignPhase.QUEUED  # type: ignore[union-attr]
     assert slurm._read(f"7|RUNNING|2026-11-28T05:55:44|{label}|x").ends_at == 1795845344  # type: ignore[union-attr]
-    assert slurm._read(f"7|CANCELLED|2026-11-28T05:55:44|(null)|{label}").phase is ForeignPhase.ENDED  # type: ignore[union-attr]
+    ended = slurm._read(f"7|CANCELLED|2026-11-28T05:55:44|(null)|{label}")
+    assert ended is not None
+    assert ended.phase is ForeignPhase.ENDED
     assert slurm._read("7_[1-4]|PENDING|N/A|my job|a|b") is None
     for line in ("", "7", f"7_1|RUNNING|N/A|{label}|x", f"7|LOST|N/A|{label}|x", f"7|RUNNING|soon|{label}|x"):
         with pytest.raises(EngineFault):
