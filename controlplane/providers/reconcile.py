@@ -168,7 +168,9 @@ def _follow(
         ledger.actions.append(PilotFound(pilot.label, mine.handle, mine.phase, mine.ends_at))
     if pilot.state == "LEAVING":
         left_s = now - (pilot.leaving_at or now)
-        if pilot.idle_since is not None or mine.phase is ForeignPhase.QUEUED or left_s >= LEAVE_S:
+        # On one that has not joined nothing runs.
+        is_empty = pilot.idle_since is not None or pilot.heard_at is None
+        if is_empty or mine.phase is ForeignPhase.QUEUED or left_s >= LEAVE_S:
             ledger.actions.append(StopForeign(mine.handle, force=left_s >= FORCE_S))
         return
     ends_at = mine.ends_at if mine.ends_at is not None else pilot.ends_at

@@ -17,7 +17,7 @@ from deploy.local.port import free_port
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "scontrol")
 PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 # Without control groups, which a test has no right to; everything else as sites have it.
 _CONF = """
@@ -124,6 +124,12 @@ class SlurmOnThisHost:
     def jobs(self, states: str = "pending,running,completing,configuring") -> list[str]:
         """Return the jobs in these states as ``id state name``."""
         return self.say("squeue", "--noheader", f"--states={states}", "--format=%i %T %j").splitlines()
+
+    def empty(self) -> None:
+        """End all jobs at once."""
+        self.say("scancel", "--signal=KILL", "--user", _user())
+        self.say("scancel", "--user", _user())
+        self.until(lambda: self.jobs() == [])
 
     def until(self, holds: object) -> None:
         deadline = time.monotonic() + PATIENCE_S

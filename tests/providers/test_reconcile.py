@@ -194,6 +194,7 @@ def test_one_that_leaves_is_ended_when_it_is_empty_or_has_had_its_time() -> None
     leaving = replace(UP, state="LEAVING", leaving_at=NOW - 1, ends_at=RUNS.ends_at)
     assert reconcile({}, [leaving], [RUNS], ONE, NOW) == ()
     assert reconcile({}, [replace(leaving, idle_since=NOW)], [RUNS], ONE, NOW) == (StopForeign("7"),)
+    assert reconcile({}, [replace(leaving, heard_at=None)], [RUNS], ONE, NOW) == (StopForeign("7"),)
     late = replace(leaving, leaving_at=NOW - LEAVE_S)
     assert reconcile({}, [late], [RUNS], ONE, NOW) == (StopForeign("7"),)
     later = replace(leaving, leaving_at=NOW - FORCE_S)

@@ -22,6 +22,7 @@ from controlplane.fleet.models import Alarm, JoinToken, Node
 from controlplane.operations import pilots as duty
 from controlplane.providers.models import NodeProvider, Pilot
 from deploy.local.service import ROOT
+from tests.conftest import CLUSTER
 from tests.providers.slurm_cluster import SlurmOnThisHost
 from tests.record.yard import Yard
 
@@ -40,8 +41,7 @@ def hpc(yard: Yard, slurm: SlurmOnThisHost, tmp_path: Path) -> Iterator[NodeProv
         name="hpc", kind="slurm", pool=yard.pool, shapes=[SHAPE], min_nodes=1, max_nodes=2, hours=0.5,
         settings={"python": str(waits), "state_below": str(tmp_path)},
     )  # fmt: skip
-    slurm.say("scancel", "--name", ",".join(Pilot.objects.values_list("label", flat=True)))
-    slurm.until(lambda: slurm.jobs() == [])
+    slurm.empty()
 
 
 def look() -> None:
@@ -147,7 +147,8 @@ def test_a_worker_that_is_killed_around_sbatch_doubles_and_leaks_nothing(hpc, sl
     submits = 'real "$@" >/dev/null; ' if moment == "after the submission" else ""
     _instead_of("sbatch", tmp_path, f"{submits}kill -9 $PPID")
     with ProgramsOf(tmp_path):
-        url = "postgresql://{USER}@/{NAME}?host={HOST}&port={PORT}".format(**connection.settings_dict)
+        name = connection.settings_dict["NAME"]
+        url = f"postgresql://switchyard@/{name}?host={CLUSTER.sockets}&passfile={CLUSTER.password_file}"
         worker = subprocess.run(
             [sys.executable, "-c", _WORKER], cwd=ROOT, check=False, capture_output=True, text=True,
             env={**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT)},
@@ -242,7 +243,6 @@ def test_what_nobody_knows_is_stopped_and_a_strangers_job_is_left_alone(hpc, slu
     )
     until(lambda: stray not in labels(slurm), slurm)
     assert set(labels(slurm)) == {other, "mine"}
-    slurm.say("scancel", "--name", f"{other},mine")
 
 
 @pytest.mark.long
