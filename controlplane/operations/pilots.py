@@ -25,7 +25,7 @@ from controlplane.jobs import demand as asks
 from controlplane.jobs import drains, record
 from controlplane.jobs.models import Part, Stage
 from controlplane.providers import kinds, service, shapes
-from controlplane.providers.engine import Engine, EngineFault, EngineRefused, PilotOrder
+from controlplane.providers.engine import ForeignEngine, EngineFault, EngineRefused, PilotOrder
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.providers.reconcile import (
     PilotAction,
@@ -116,7 +116,7 @@ def _look_at(provider: NodeProvider) -> bool:
 
 
 def _apply(
-    action: PilotAction, provider: NodeProvider, engine: Engine, rows: Mapping[str, Pilot], now: datetime
+    action: PilotAction, provider: NodeProvider, engine: ForeignEngine, rows: Mapping[str, Pilot], now: datetime
 ) -> None:
     match action:
         case PilotFound(label, handle, phase, ends_at):
@@ -134,7 +134,7 @@ def _apply(
                 _ask(provider, engine, asked)
 
 
-def _ask(provider: NodeProvider, engine: Engine, asked: service.AskedPilot) -> None:
+def _ask(provider: NodeProvider, engine: ForeignEngine, asked: service.AskedPilot) -> None:
     """Ask for a pilot that is written down. Where no answer comes, the next look finds out by its label."""
     row = asked.row
     assert row.node is not None
@@ -212,7 +212,7 @@ def facts(rows: Sequence[Pilot]) -> list[PilotFacts]:
 # -- what waits
 
 
-def wanted(provider: NodeProvider, engine: Engine, now: datetime) -> Counter[str]:
+def wanted(provider: NodeProvider, engine: ForeignEngine, now: datetime) -> Counter[str]:
     """Return how many nodes of each shape the stages need that wait in the pool for want of a machine.
 
     Each counts for the cheapest shape on which it fits, of equal ones the first. Small stages share nodes. A stage

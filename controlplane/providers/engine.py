@@ -63,7 +63,7 @@ class EngineRefused(EngineFault):
     """The foreign engine refused a pilot: it has surely not been started."""
 
 
-class Engine(Protocol):
+class ForeignEngine(Protocol):
     """One configured foreign engine. Each method may block, for a bounded time, and raises :class:`EngineFault`."""
 
     def up(self, order: PilotOrder) -> str:

@@ -34,6 +34,14 @@ BUDGET_DAYS: Final = 30
 # The engine is asked again after 5, 10, 20 ... seconds, at most five minutes.
 FIRST_RETRY_S: Final = 5.0
 LONGEST_RETRY_S: Final = 300.0
+# Why a pilot leaves, in words.
+_LEAVES: Final = {
+    "idle": "PilotIdle",
+    "ends": "PilotEnds",
+    "waited": "PilotWaited",
+    "disabled": "PilotDisabled",
+    "never_came": "PilotNeverCame",
+}
 # From so many failures in a row operators see an alarm.
 ALARMING: Final = 3
 # After a pilot whose agent did not join the next is asked for 10, 20, 40 ... seconds later, at most an hour.
@@ -207,7 +215,7 @@ def leave(pilot: Pilot, why: str, now: datetime) -> bool:
 
 def leaves(pilot: Pilot, why: str) -> Told:
     """Return why the node of a pilot drains."""
-    return told(clause("PilotLeaves", provider=pilot.provider.name, why=told(clause(f"Pilot_{why}"))))
+    return told(clause("PilotLeaves", provider=pilot.provider.name, why=told(clause(_LEAVES[why]))))
 
 
 def gone(pilot: Pilot, why: str, now: datetime) -> None:

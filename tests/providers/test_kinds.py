@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.providers import kinds
-from controlplane.providers.engine import Engine, EngineFault, EngineRefused, ForeignPhase, PilotOrder
+from controlplane.providers.engine import ForeignEngine, EngineFault, EngineRefused, ForeignPhase, PilotOrder
 from controlplane.providers.kinds import slurm
 
 TAG = "0123456789ab"
@@ -49,16 +49,16 @@ esac
 
 
 @pytest.fixture
-def engines(tmp_path: Path, settings: Any) -> Iterator[Callable[[str], Engine]]:
+def engines(tmp_path: Path, settings: Any) -> Iterator[Callable[[str], ForeignEngine]]:
     settings.PROVIDER_PROGRAMS, settings.HOME = str(tmp_path), tmp_path
     cloud, agent = tmp_path / "cloud", tmp_path / "agent"
     cloud.write_text(CLOUD.format(folder=tmp_path))
     agent.write_text("#!/bin/sh\ncase $* in *stop-all*) exit 0;; esac\nexec sleep 600\n")
     for file in (cloud, agent):
         file.chmod(0o755)
-    made: list[Engine] = []
+    made: list[ForeignEngine] = []
 
-    def engine(kind: str) -> Engine:
+    def engine(kind: str) -> ForeignEngine:
         made.append(kinds.engine(kind, {"program": "cloud", "python": str(agent)}))
         return made[-1]
 
@@ -75,7 +75,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["command", "local"])
-def test_what_was_asked_for_is_found_by_its_label_and_ended(engines: Callable[[str], Engine], kind: str) -> None:
+def test_what_was_asked_for_is_found_by_its_label_and_ended(engines: Callable[[str], ForeignEngine], kind: str) -> None:
     one = engines(kind)
     assert one.list(TAG) == []
     handle = one.up(order())
@@ -89,7 +89,7 @@ def test_what_was_asked_for_is_found_by_its_label_and_ended(engines: Callable[[s
     one.down([handle])
 
 
-def test_the_host_itself_refuses_to_start_a_label_twice(engines: Callable[[str], Engine]) -> None:
+def test_the_host_itself_refuses_to_start_a_label_twice(engines: Callable[[str], ForeignEngine]) -> None:
     one = engines("local")
     one.up(order())
     with pytest.raises(EngineFault, match="AskedBefore"):
@@ -110,7 +110,7 @@ def test_the_host_itself_refuses_to_start_a_label_twice(engines: Callable[[str],
     ],
 )
 def test_what_a_program_answers_is_believed_only_as_far_as_it_makes_sense(
-    engines: Callable[[str], Engine], tmp_path: Path, script: str, code: str
+    engines: Callable[[str], ForeignEngine], tmp_path: Path, script: str, code: str
 ) -> None:
     one = engines("command")
     good = (tmp_path / "cloud").read_text()
@@ -122,7 +122,7 @@ def test_what_a_program_answers_is_believed_only_as_far_as_it_makes_sense(
 
 
 def test_a_program_says_by_its_exit_code_that_nothing_was_started(
-    engines: Callable[[str], Engine], tmp_path: Path
+    engines: Callable[[str], ForeignEngine], tmp_path: Path
 ) -> None:
     one = engines("command")
     good = (tmp_path / "cloud").read_text()

@@ -2,7 +2,7 @@
 
 A module here has ``SETTINGS``, what an operator sets by key and how each is checked, ``NEEDED``, the keys that must be
 there, ``SHAPE``, the keys that it adds to a shape, and ``engine(settings)``, which returns an
-:class:`controlplane.providers.engine.Engine`.
+:class:`controlplane.providers.engine.ForeignEngine`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.providers.engine import Engine
+from controlplane.providers.engine import ForeignEngine
 
 
 @cache
@@ -36,7 +36,7 @@ def module(kind: str) -> Any:
     return importlib.import_module(f"{__name__}.{kind}")
 
 
-def engine(kind: str, given: Mapping[str, Any]) -> Engine:
+def engine(kind: str, given: Mapping[str, Any]) -> ForeignEngine:
     """Return the foreign engine that these settings describe."""
-    made: Engine = module(kind).engine(given)
+    made: ForeignEngine = module(kind).engine(given)
     return made
