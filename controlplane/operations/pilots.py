@@ -25,7 +25,7 @@ from controlplane.jobs import demand as asks
 from controlplane.jobs import drains, record
 from controlplane.jobs.models import Part, Stage
 from controlplane.providers import kinds, service, shapes
-from controlplane.providers.engine import ForeignEngine, EngineFault, EngineRefused, PilotOrder
+from controlplane.providers.engine import EngineFault, EngineRefused, ForeignEngine, PilotOrder
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.providers.reconcile import (
     PilotAction,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.providers import kinds
-from controlplane.providers.engine import ForeignEngine, EngineFault, EngineRefused, ForeignPhase, PilotOrder
+from controlplane.providers.engine import EngineFault, EngineRefused, ForeignEngine, ForeignPhase, PilotOrder
 from controlplane.providers.kinds import slurm
 
 TAG = "0123456789ab"
