@@ -27,6 +27,8 @@ SHAPE: Final[Mapping[str, typed.Check]] = {}
 # A folder whose process has not begun after so long will have none.
 BEGIN_S: Final = 10.0
 KEPT_S: Final = 3_600.0
+# In a session of its own, and no child of the worker, which would have to wait for it.
+_APART: Final = 'setsid "$@" &'
 
 
 class LocalHost:
@@ -43,21 +45,16 @@ class LocalHost:
             place.mkdir(mode=0o711)
             (place / "script").write_text(script.of(order, {**self.given, "state_below": str(place)}))
             with (place / "log").open("wb") as log:
-                subprocess.Popen(
-                    [
-                        "timeout",
-                        "--foreground",
-                        "--kill-after=60",
-                        f"{order.hours * 3600:.0f}",
-                        "sh",
-                        str(place / "script"),
-                    ],
+                lasts_s = f"{order.hours * 3600:.0f}"
+                words = ["timeout", "--foreground", "--kill-after=60", lasts_s, "sh", str(place / "script")]
+                subprocess.run(
+                    ["/bin/sh", "-c", _APART, "sh", *words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd="/",
                     env=programs.environment({script.TOKEN: order.token}),
-                    start_new_session=True,
+                    check=False,
                 )
         except FileExistsError:
             raise EngineFault("AskedBefore", order.label) from None
