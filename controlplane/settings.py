@@ -195,6 +195,11 @@ if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z
         f"YARD_DEVICE_KINDS names {', '.join(wrong)}; a kind has 1 to 20 lower-case letters, digits and -, such as tpu"
     )
 
+# The kinds of providers that operators may set up. "local" runs stages as the user of the worker, on its host.
+PROVIDER_KINDS = frozenset(_list("YARD_PROVIDER_KINDS", "slurm,command"))
+# The folder with the programs of the kind "command", which only the administrator of the server writes.
+PROVIDER_PROGRAMS = os.environ.get("YARD_PROVIDER_PROGRAMS", "")
+
 INSTALLED_APPS = [
     # Before accounts, whose administration takes the place of theirs.
     "allauth",
@@ -205,6 +210,7 @@ INSTALLED_APPS = [
     "controlplane.accounts",
     "controlplane.pools",
     "controlplane.fleet",
+    "controlplane.providers",
     "controlplane.jobs",
     "controlplane.simulations",
     "controlplane.retention",
@@ -370,6 +376,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.services": 1.0,
         "maintenance.sources": 5.0,
         "maintenance.operations": 5.0,
+        "maintenance.pilots": 5.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }

@@ -1240,6 +1240,54 @@ class NodePage(TypedDict):
     previous: str | None
 
 
+class NodeProvider(TypedDict):
+    """A foreign engine that runs this cluster's agents as nodes of pool while there is work for them."""
+
+    name: str
+    kind: str
+    pool: str
+    settings: dict[str, Any]
+    shapes: list[dict[str, Any]]
+    min_nodes: int
+    max_nodes: int
+    hours: float
+    budget_node_hours: float | None
+    used_node_hours: float
+    idle_s: int
+    wait_s: int
+    enabled: bool
+    condition: str
+    condition_said: list[Clause]
+    condition_at: str | None
+    failures: int
+    retry_at: str | None
+    looked_at: str | None
+    pilots: dict[str, int]
+
+
+class NodeProviderList(TypedDict):
+    """Node provider list."""
+
+    results: list[NodeProvider]
+
+
+class NodeProviderSettings(TypedDict):
+    """What people set of a provider."""
+
+    name: str
+    kind: str
+    pool: str
+    settings: NotRequired[Any]
+    shapes: NotRequired[Any]
+    min_nodes: NotRequired[int]
+    max_nodes: NotRequired[int]
+    hours: NotRequired[float]
+    budget_node_hours: NotRequired[float | None]
+    idle_s: NotRequired[int]
+    wait_s: NotRequired[int]
+    enabled: NotRequired[bool]
+
+
 class NodeSettings(TypedDict):
     """What people set of a node."""
 
@@ -1388,6 +1436,32 @@ class PastClaimPage(TypedDict):
     results: list[PastClaim]
     next: NotRequired[str | None]
     previous: NotRequired[str | None]
+
+
+class Pilot(TypedDict):
+    """One allocation of a foreign engine that runs, or ran, an agent of this cluster."""
+
+    id: str
+    provider: str
+    shape: str
+    hours: float
+    label: str
+    handle: str
+    state: str
+    why: str
+    node: str | None
+    created_at: str
+    up_at: str | None
+    joined_at: str | None
+    ends_at: str | None
+    leaving_at: str | None
+    gone_at: str | None
+
+
+class PilotList(TypedDict):
+    """Pilot list."""
+
+    results: list[Pilot]
 
 
 class Placed(TypedDict):

@@ -236,6 +236,30 @@ class Client:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
 
+    def providers(self) -> Iterator[answers.NodeProvider]:
+        """Yield the providers of nodes, and what is known of them. For operators."""
+        return pages(self.wire, "/providers", {})
+
+    def provider(self, name: str) -> answers.NodeProvider:
+        """Return a provider of nodes. For operators."""
+        return self.wire.get(_provider(name))
+
+    def create_provider(self, settings: Mapping[str, Any]) -> answers.NodeProvider:
+        """Add a provider: ``name``, ``kind``, ``pool``, ``settings``, ``shapes`` and others. For operators."""
+        return self.wire.post("/providers", dict(settings))
+
+    def change_provider(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.NodeProvider:
+        """Change a provider; with the ETag of its settings only as they were read. For operators."""
+        return self.wire.call("PATCH", _provider(name), json=dict(patch), headers={"If-Match": if_match}).json()
+
+    def delete_provider(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a provider without pilots. For operators."""
+        self.wire.call("DELETE", _provider(name), headers={"If-Match": if_match})
+
+    def pilots(self, provider: str) -> Iterator[answers.Pilot]:
+        """Yield the pilots of a provider, newest first, those that are gone included. For operators."""
+        return pages(self.wire, f"{_provider(provider)}/pilots", {})
+
     def pool_access(self, pool: str) -> answers.PoolUsers:
         """Return the ``projects`` and ``groups`` that may use a pool, and whether it is ``restricted`` to them."""
         return self.wire.get(f"{_pool(pool)}/access")
@@ -1533,6 +1557,10 @@ def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str 
     """Return the query of a list of jobs or arrays, in pages of at most 500."""
     states = ",".join([state] if isinstance(state, str) else state) if state else None
     return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
+
+
+def _provider(name: str) -> str:
+    return f"/providers/{quote(name, safe='')}"
 
 
 def _pool(pool: str) -> str:

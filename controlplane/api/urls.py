@@ -34,6 +34,7 @@ from controlplane.api import (
     priority_classes,
     profiles,
     projects,
+    providers,
     queue,
     quotas,
     reservations,
@@ -109,6 +110,7 @@ router.register("pools", pools.PoolViewSet, "pools")
 router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
 router.register("profiles", profiles.ProfileViewSet, "profiles")
 router.register("projects", projects.ProjectViewSet, "projects")
+router.register("providers", providers.NodeProviderViewSet, "providers")
 router.register("queue", queue.QueueViewSet, "queue")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("reservations", reservations.ReservationViewSet, "reservations")

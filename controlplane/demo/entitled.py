@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.accounts.models import Project, User
 from controlplane.demo.cluster import DemoCluster
 from controlplane.pools.models import Budget, Limit, Pool, Quota
+from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.retention.models import Override, Removal
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.services import file as service_file
@@ -26,6 +27,7 @@ def write(cluster: DemoCluster, since_days: int) -> None:
     went = {"idempotency": {"rows": 12, "size_bytes": 0, "oldest": (cluster.now - timedelta(days=1)).isoformat()}}
     Removal.objects.create(went=went)
     _served(cluster)
+    _provided(cluster)
 
 
 def _served(cluster: DemoCluster) -> None:
@@ -57,6 +59,25 @@ def _served(cluster: DemoCluster) -> None:
         row.minutes.create(
             at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
             refused=2 if ago % 20 == 3 else 0, retried=ago % 7 == 0, queued=ago % 5, replicas=2, first_bytes=counts,
+        )  # fmt: skip
+
+
+def _provided(cluster: DemoCluster) -> None:
+    """A provider that brought nodes yesterday; it is disabled, for there is no Slurm behind it."""
+    row = NodeProvider.objects.create(
+        name="campus", kind="slurm", pool=Pool.objects.get(name="simulated"), enabled=False, max_nodes=8, hours=4.0,
+        settings={"python": "/opt/switchyard/bin/python", "partition": "gpu"}, budget_node_hours=500.0,
+        shapes=[{"name": "h100x4", "cpus": 32, "memory_gib": 256, "gres": "gpu:h100:4",
+                 "devices": [{"kind": "gpu", "model": "NVIDIA H100 80GB HBM3", "count": 4, "memory_gib": 80}]}],
+    )  # fmt: skip
+    for number, (why, lasted_h) in enumerate((("idle", 1.5), ("ends", 4.0), ("refused", 0.0))):
+        asked_at = cluster.now - timedelta(hours=30 - number)
+        gone_at = asked_at + timedelta(hours=lasted_h)
+        Pilot.objects.create(
+            provider=row, shape="h100x4", hours=4.0, label=f"yard-{row.tag}-{number:032x}", state="GONE", why=why,
+            handle=str(40_123 + number) if lasted_h else "", created_at=asked_at, gone_at=gone_at,
+            up_at=asked_at if lasted_h else None, joined_at=asked_at if lasted_h else None,
+            ends_at=asked_at + timedelta(hours=4) if lasted_h else None,
         )  # fmt: skip
 
 

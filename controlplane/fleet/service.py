@@ -545,6 +545,52 @@ def _administer(
     return locked
 
 
+def expect(name: str, pool: Pool, labels: Mapping[str, str]) -> Node:
+    """Prepare the node that a provider will bring, or bring again: JOINING, in its pool only, without a credential. It
+    joins with a token of its own (:func:`make_return_token`)."""
+    with transaction.atomic():
+        nobody = f"revoked {uuid.uuid4()}"
+        node = Node.objects.select_for_update().filter(name=name).first() or Node(name=name)
+        node.credential_digest, node.offered_digests, node.credential_at = nobody, [], None
+        node.labels, node.inventory_hash, node.good_reports = dict(labels), "", 0
+        node.drain_interrupted, node.drain_stop_at, node.drain_stops = None, None, ""
+        node.conditions = {}
+        _set_state(node, NodeState.JOINING, Told())
+        node.save()
+        node.pools.set([pool])
+        JoinToken.objects.filter(node=node).delete()
+        transaction.on_commit(changes.wake)
+    return node
+
+
+def declare_lost(node: Node) -> None:
+    """Mark a node as lost because the engine that ran its machine says that it has ended."""
+    with transaction.atomic():
+        locked = Node.objects.select_for_update().get(id=node.id)
+        if locked.state == NodeState.LOST:
+            return
+        locked.drain_interrupted = None
+        _set_state(locked, NodeState.LOST, told(clause("AllocationEnded")))
+        locked.good_reports = 0
+        locked.save(update_fields=[*STATE, "good_reports"])
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
+
+
+def depart(node: Node, why: Told) -> None:
+    """Take a node whose machine is gone out of service until a provider brings it again. Its agent is refused."""
+    with transaction.atomic():
+        locked = Node.objects.select_for_update().get(id=node.id)
+        locked.credential_digest, locked.offered_digests = f"revoked {uuid.uuid4()}", []
+        locked.drain_interrupted, locked.drain_stop_at, locked.drain_stops = None, None, ""
+        _set_state(locked, NodeState.DRAINED, why)
+        locked.save(update_fields=[*STATE, "credential_digest", "offered_digests"])
+        JoinToken.objects.filter(node=locked).delete()
+        _credential_changed(locked)
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
+
+
 def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int, list[Node]]:
     """Mark nodes as silent or lost. Return how many changed and which became LOST now.
 

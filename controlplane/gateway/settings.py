@@ -9,6 +9,7 @@ INSTALLED_APPS = [
     "controlplane.accounts",
     "controlplane.pools",
     "controlplane.fleet",
+    "controlplane.providers",
     "controlplane.jobs",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -21,7 +21,7 @@ from scheduler.core.model.lifecycle import StageEvent as What
 
 
 def drain(
-    nodes: Sequence[Node], actor: str, reason: str, *, mode: DrainMode, deadline_s: float | None = None
+    nodes: Sequence[Node], actor: str, reason: str | Told, *, mode: DrainMode, deadline_s: float | None = None
 ) -> list[Node]:
     """Drain these nodes: nothing new is placed there, and what runs ends as ``mode`` says.
 

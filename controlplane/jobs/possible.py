@@ -19,6 +19,9 @@ from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from controlplane.jobs.values import listed
 from controlplane.pools.isolation import is_below
 from controlplane.pools.models import Pool
+from controlplane.providers import shapes
+from controlplane.providers.models import NodeProvider
+from controlplane.providers.service import lead_s
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot, Stage
@@ -52,6 +55,9 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
             key = id(stage.request)  # equal files of one request share their resolved stages
             if key not in judged:
                 judged[key] = never_fits(_as_stage(job, stage), snapshot)
+                if judged[key] is not None and (brought := _brought(job, stage)):
+                    more = Snapshot(nodes=(*nodes, *brought))
+                    judged[key] = never_fits(_as_stage(job, stage), more)
             reason = judged[key]
             if reason is not None:
                 key_of = _KEYS.get(reason.code, "devices")
@@ -60,6 +66,17 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                 at = f"{prefix}/stages/{index}/{key_of}"
                 faults.append(FieldError(at, _impossible(stage, reason, nodes), reason.code))
     return faults
+
+
+def _brought(job: Resolved, stage: ResolvedStage) -> list[Node]:
+    """Return the nodes that providers can bring to the job's pool for as long as this stage may take."""
+    limit_s = stage.request.get("time_limit_s")
+    found: list[Node] = []
+    for provider in NodeProvider.objects.filter(pool=job.pool, enabled=True):
+        if limit_s is not None and limit_s <= provider.hours * 3600 - lead_s(provider.hours):
+            most = min(provider.max_nodes, demand.least_nodes(stage.request))
+            found += shapes.nodes(provider.shapes, job.pool.name, most)
+    return found
 
 
 def _restricting(job: Resolved, stage: ResolvedStage, snapshot: Snapshot) -> str:

@@ -4,7 +4,7 @@ from celery import shared_task
 
 from controlplane import changes
 from controlplane.operations import database_poll as database_poll  # starts with the worker
-from controlplane.operations import sources
+from controlplane.operations import pilots, sources
 from controlplane.operations import watch as duties
 from controlplane.scheduling import shadow as beside
 
@@ -47,3 +47,12 @@ def invariants() -> None:
 def shadow(decision_id: int) -> None:
     """Evaluates the shadow profiles for one decision. Idempotent: a decision has one row of theirs."""
     beside.evaluate_shadows(decision_id)
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.pilots", acks_late=True, reject_on_worker_lost=True, soft_time_limit=300, time_limit=330
+)
+def look_after_pilots() -> None:
+    """Asks for pilots and gives them back. Idempotent: each is written down first, and found again by its label."""
+    if duties.claim("pilots", pilots.EVERY_S * 0.9):
+        pilots.look()

@@ -29,6 +29,7 @@ from controlplane.jobs.held_idle import IDLE_FOR
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
 from controlplane.pools.models import BUDGET_LEVELS
+from controlplane.providers.models import Pilot
 from controlplane.queries import budgets
 from scheduler.core.model.lifecycle import NodeState
 
@@ -101,6 +102,7 @@ FORMS: Final[Mapping[str, Form]] = {
         _("Look at the overview"),
     ),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
+    "ProviderFails": Form("critical", _("Provider {provider} brings no nodes"), "", _("Look at the providers")),
     "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
     "BudgetUsedUp": Form(
         "warning",
@@ -246,6 +248,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.RECORD: ("DecisionsUnwritten", "what", "/decisions"),
     alarms.INVARIANT: ("InvariantBroken", "id", "/decisions"),
     alarms.DISK: ("DiskFull", "what", "/"),
+    alarms.PROVIDER: ("ProviderFails", "provider", "/providers"),
 }
 
 
@@ -265,7 +268,10 @@ def _of_alarms(user: User) -> _Signs:
 def _of_windows() -> _Signs:
     """Signs of current and upcoming maintenance windows."""
     now = timezone.now()
-    windows = maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)
+    # The end of a pilot is planned from its start, and nobody's concern.
+    pilots = Pilot.objects.exclude(state=Pilot.PilotState.GONE).exclude(window=None)
+    ahead = maintenance.ahead(now).exclude(pk__in=pilots.values("window"))
+    windows = ahead.filter(starts_at__lt=now + WINDOWS_AHEAD)
     soon = [one for one in windows[: 10 * MOST_WINDOWS] if calendar.next_time(one, now)[0] < now + WINDOWS_AHEAD]
     signs = list(_window_signs(soon[:MOST_WINDOWS], now))
     return _Signs(signs, windows.count() - len(signs) if len(signs) == MOST_WINDOWS else 0)

@@ -36,6 +36,7 @@ from switchyard.client import (
     _named_profile,
     _pool,
     _project,
+    _provider,
     _secrets_of,
     _service_account,
     _token,
@@ -233,6 +234,32 @@ class AsyncClient:
     async def delete_pool(self, pool: str, *, if_match: str = "*") -> None:
         """Delete a pool that never had a job; its nodes stay. For operators."""
         await self.wire.call("DELETE", _pool(pool), headers={"If-Match": if_match})
+
+    def providers(self) -> AsyncIterator[answers.NodeProvider]:
+        """Yield the providers of nodes, and what is known of them. For operators."""
+        return pages(self.wire, "/providers", {})
+
+    async def provider(self, name: str) -> answers.NodeProvider:
+        """Return a provider of nodes. For operators."""
+        return await self.wire.get(_provider(name))
+
+    async def create_provider(self, settings: Mapping[str, Any]) -> answers.NodeProvider:
+        """Add a provider: ``name``, ``kind``, ``pool``, ``settings``, ``shapes`` and others. For operators."""
+        return await self.wire.post("/providers", dict(settings))
+
+    async def change_provider(
+        self, name: str, patch: Mapping[str, Any], *, if_match: str = "*"
+    ) -> answers.NodeProvider:
+        """Change a provider; with the ETag of its settings only as they were read. For operators."""
+        return (await self.wire.call("PATCH", _provider(name), json=dict(patch), headers={"If-Match": if_match})).json()
+
+    async def delete_provider(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a provider without pilots. For operators."""
+        await self.wire.call("DELETE", _provider(name), headers={"If-Match": if_match})
+
+    def pilots(self, provider: str) -> AsyncIterator[answers.Pilot]:
+        """Yield the pilots of a provider, newest first, those that are gone included. For operators."""
+        return pages(self.wire, f"{_provider(provider)}/pilots", {})
 
     async def pool_access(self, pool: str) -> answers.PoolUsers:
         """Return the ``projects`` and ``groups`` that may use a pool, and whether it is ``restricted`` to them."""

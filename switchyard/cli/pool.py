@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _edit(args: argparse.Namespace) -> int:
-    settings = dict(_setting(text) for text in args.set)
+    settings = dict(setting(text) for text in args.set)
     if not args.name:
         raise UsageError(f"say which pool: yard pool {args.action} NAME")
     if args.action == "change" and not (settings or args.add_node or args.remove_node):
@@ -98,7 +98,7 @@ def _allow(args: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
     """Read ``FIELD=VALUE``: a number, true, false, null or a list as in JSON, and any other value as text."""
     name, equals, value = text.partition("=")
     if not (name and equals):

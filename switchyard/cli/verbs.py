@@ -51,6 +51,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeline": "list who held, holds and will hold each device",
         "topology": "draw which devices and nodes stand near each other",
         "pool": "list pools, add and change them, and say who may use them",
+        "provider": "list, add and change what brings nodes from another engine, and list its pilots",
         "profile": "list profiles of pools, make versions, preview and activate them",
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",

@@ -55,6 +55,7 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch", "jobs/bulk",
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"jobs/watch", "reservations/{id}", "reservations/{id}/cancel",
           "quotas/{id}", "budgets/{id}", "limits/{id}", "priority-classes/{id}",
+          "providers", "providers/{id}", "providers/{id}/pilots", "providers/{id}/settings",
           "projects/{id}/settings", "projects/{id}/members/{user}",
           "projects/{id}/webhooks", "projects/{id}/webhooks/{name}", "projects/{id}/webhooks/{name}/test",
           "projects/{id}/webhooks/{name}/deliveries", "projects/{id}/webhooks/{name}/deliveries/{event}/resend",

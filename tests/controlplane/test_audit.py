@@ -41,6 +41,9 @@ from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_roles import routes, somebody
 
+PROVIDER = {"name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/usr/bin/python3"},
+            "shapes": [{"name": "small", "cpus": 1, "memory_gib": 1}]}  # fmt: skip
+
 Deed = Callable[[], HttpResponse]
 PART = "5f1c0f0e-5a4e-4d7e-9a53-0c2f5d1b8c11"
 TOLD = {"attempt": PART, "epoch": 1, "phase": 50, "pid": 7, "devices": [], "since": "2026-01-01T00:00:00+00:00",
@@ -348,6 +351,9 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             ),
             "pool.allow",
         ),
+        ("POST", "providers"): (lambda: staff.post("/providers", PROVIDER), "nodeprovider.add"),
+        ("PATCH", "providers/{name}"): (lambda: change("/providers/hpc", {"max_nodes": 3}), "nodeprovider.change"),
+        ("DELETE", "providers/{name}"): (lambda: delete("/providers/hpc"), "nodeprovider.delete"),
         ("POST", "profiles/{name}/delete"): (lambda: staff.post("/profiles/mine/delete"), "profile.delete"),
         ("PUT", "projects/{name}/retention"): (
             lambda: staff.client.put(

@@ -65,6 +65,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "/api/v1/consolidation": {},
     "/api/v1/templates/<template>/fill": {"set": {}},
     "/api/v1/services": {"file": {"name": "chat", "template": {"run": "true"}}},
+    "/api/v1/providers": {"name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/usr/bin/python3"},
+    "shapes": [{"name": "small", "cpus": 1, "memory_gib": 1}]},
     "/api/v1/schedules": {"name": "nightly", "job": {"run": "true"}, "cron": "0 3 * * *"},
 }  # fmt: skip
 T = TypeVar("T")
@@ -135,7 +137,13 @@ class Crawl:
         known = dict(self.known)
         if address.startswith("/api/v1/attempts"):
             known["name"] = str(Attempt.objects.values_list("id", flat=True)[0])
-        for word, name in (("nodes", "n1"), ("pools", "default"), ("projects", "default"), ("devices", "GPU-n1-0")):
+        for word, name in (
+            ("nodes", "n1"),
+            ("pools", "default"),
+            ("projects", "default"),
+            ("devices", "GPU-n1-0"),
+            ("providers", "hpc"),
+        ):
             if f"/{word}/" in address:
                 known["name"] = name
         return re.sub(r"<(\w+)>", lambda found: {**known, **values}[found[1]], address)

@@ -183,6 +183,7 @@ class Scene:
             "projects secret": ["HF_TOKEN"],
             "projects webhook": ["chat"],
             "projects event": TriedDelivery.objects.filter(status=204).values_list("event", flat=True),
+            "providers name": ["campus"],
             "quotas number": Quota.objects.values_list("pk", flat=True),
             "reservations name": ["course", "demo-day"],
             "schedules number": Schedule.objects.order_by("-pk").values_list("pk", flat=True),
