@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
+from switchyard.cli.connection import connect
 from switchyard.cli.service import apply, lines, wait_until_ready
-from switchyard.cli.session import connect
 from switchyard.cli.spans import seconds
 
 if TYPE_CHECKING:
