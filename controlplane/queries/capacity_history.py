@@ -68,15 +68,21 @@ SELECT d.kind, greatest(0, floor(extract(epoch FROM n.created_at - %(begin)s) / 
        sum(CASE d.kind WHEN 'cpu' THEN d.capacity_milli / 1000.0 ELSE 1 END)::float8
 FROM fleet_device d JOIN fleet_node n ON n.id = d.node_id WHERE d.present GROUP BY 1, 2
 """
-# Open stages have an index of their own, and so has the time at which jobs were submitted.
+# Open stages have an index of their own, and so has the time at which jobs were submitted; with both as one condition
+# every stage is compared with every such job.
 _WAITED: Final = """
-WITH wait AS (
-    SELECT s.eligible_at AS since, least(%(end)s, CASE
-        WHEN s.started_at >= s.eligible_at THEN s.started_at WHEN s.ended_at >= s.eligible_at THEN s.ended_at
+WITH chosen AS (
+    SELECT eligible_at, started_at, ended_at FROM jobs_stage
+    WHERE state IN ('HELD', 'PENDING') AND eligible_at < %(end)s
+    UNION ALL
+    SELECT s.eligible_at, s.started_at, s.ended_at FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id
+    WHERE j.submitted_at >= %(oldest)s AND (j.ended_at IS NULL OR j.ended_at > %(begin)s)
+        AND s.state NOT IN ('HELD', 'PENDING') AND s.eligible_at < %(end)s
+), wait AS (
+    SELECT eligible_at AS since, least(%(end)s, CASE
+        WHEN started_at >= eligible_at THEN started_at WHEN ended_at >= eligible_at THEN ended_at
         ELSE %(end)s END) AS until
-    FROM jobs_stage s WHERE s.eligible_at < %(end)s AND (
-        s.job_id IN (SELECT id FROM jobs_job WHERE submitted_at >= %(oldest)s)
-        OR s.state IN ('HELD', 'PENDING'))
+    FROM chosen
 )
 SELECT slot, sum(n)::bigint FROM (
     SELECT ceil(greatest(0, extract(epoch FROM since - %(begin)s) / %(step)s))::int AS slot, 1 AS n
