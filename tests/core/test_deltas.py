@@ -25,6 +25,7 @@ from scheduler.policies.locality import Locality
 from scheduler.policies.power import Power
 from scheduler.profiles import named
 from tests.core.worlds import NOW, alternative, begun, node, stage
+from tests.examples_count import examples
 
 OWN = Profile(
     "own",
@@ -204,7 +205,7 @@ class Passing(Town):
 
 
 @given(st.integers(0, 2**32), st.sampled_from(sorted(KNOWN)), st.booleans())
-@settings(max_examples=settings().max_examples // 5, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_of_stages_that_left_little_is_kept_and_it_changes_nothing(seed: int, profile: str, is_told: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world, "SPARE", 4)
@@ -267,7 +268,7 @@ def test_a_project_of_which_none_waits_any_more_weighs_nothing() -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(sorted(KNOWN)), st.booleans(), st.sampled_from(GROUPS))
-@settings(max_examples=settings().max_examples // 5, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @example(3217, "turns", False, GROUPS[0])  # a cycle within a millisecond of a predicted end
 def test_whatever_changes_the_plan_is_that_of_one_who_sees_it_for_the_first_time(
     seed: int, profile: str, is_told: bool, groups: Sequence[tuple[tuple[str, ...], ...]]
