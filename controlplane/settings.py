@@ -404,7 +404,7 @@ SESSION_IDLE_S = float(os.environ.get("YARD_SESSION_IDLE_S", "1800"))
 SESSIONS_PER_USER = int(os.environ.get("YARD_SESSIONS_PER_USER", "8"))
 CONNECTIONS_PER_USER = int(os.environ.get("YARD_CONNECTIONS_PER_USER", "64"))
 CONNECTIONS_PER_NODE = int(os.environ.get("YARD_CONNECTIONS_PER_NODE", "128"))
-# New connections through one forwarded port, a second on average; those of ten seconds may come at once.
+# New connections through one forwarded port, a second on average over ten seconds.
 CONNECTIONS_PER_S = int(os.environ.get("YARD_CONNECTIONS_PER_S", "20"))
 SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
 

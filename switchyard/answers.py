@@ -202,7 +202,7 @@ class AuditEntryPage(TypedDict):
 
 
 class BestElement(TypedDict):
-    """The element with the smallest or largest value of a metric, as last reported."""
+    """The element with the smallest or largest value of a metric, as last reported by the last of its ...."""
 
     metric: str
     goal: str

@@ -448,7 +448,9 @@ class _TorchTrace:
         self.ends_at = time.monotonic() + seconds
         self.left = MOST_TRACED_STEPS
         # Nothing is imported for it that the stage has not: a stage without torch has nothing to profile by it.
-        self.profiler = importlib.import_module("torch.profiler").profile()
+        torch = importlib.import_module("torch.profiler")
+        # Without a schedule PyTorch records all the same, but marks no steps in what it writes.
+        self.profiler = torch.profile(schedule=lambda _step: torch.ProfilerAction.RECORD)
         self.profiler.start()
 
     def step(self) -> bool:

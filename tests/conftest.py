@@ -30,7 +30,8 @@ from deploy.local.valkey import Broker
 
 # A law holds or it does not: how long one example takes on a machine that others use too says nothing of it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# For tests/fuzz by hand and by night: YARD_LONG=1 ./script/test tests/fuzz
+# A long run: YARD_LONG=1 ./script/test tests/core, or ./script/test --long. Laws that name a number multiply it, by
+# tests.examples_count.
 settings.register_profile("long", settings.get_profile("house"), max_examples=5_000)
 settings.load_profile("long" if os.environ.get("YARD_LONG") else "house")
 

@@ -26,32 +26,47 @@ WINDOW_S: Final = 10
 AGAIN_S: Final = 10.0
 
 
+_blind_until = 0.0
+
+
+def window() -> int:
+    """The number of the present window."""
+    return int(time.time()) // WINDOW_S
+
+
+def admits(key: str, per_s: float) -> bool:
+    """Count once more for ``key``; return whether that is within ``per_s`` a second in this window, at all servers
+    together. Without Redis it is."""
+    global _blind_until
+    if time.monotonic() < _blind_until:
+        return True
+    key = f"rate:{key}:{window()}"
+    try:
+        try:
+            count = int(cache.incr(key))
+        except ValueError:  # the first one of its window
+            count = 1 if cache.add(key, 1, 2 * WINDOW_S) else int(cache.incr(key))
+        return count <= per_s * WINDOW_S
+    except ValueError:  # Redis was emptied between the two
+        return True
+    except RedisError as error:
+        _blind_until = time.monotonic() + AGAIN_S
+        log.warning("requests are not counted for now: %s", error)
+        return True
+
+
 class PerUser(BaseThrottle):
     """Limits the numbers of reading and of writing requests in each window of :data:`WINDOW_S` seconds."""
 
-    _blind_until = 0.0
-
     def allow_request(self, request: Request, view: Any) -> bool:
         """Count this request; reads of a page inside the server belong to a request that was already counted."""
-        if getattr(request._request, "is_inside", False) or time.monotonic() < PerUser._blind_until:
+        if getattr(request._request, "is_inside", False):
             return True
         sort = self.sort(request)
         person = str(request.user.pk) if request.user else ""
         if not person:
             sort, person = "anonymous", who(request._request).address
-        key = f"rate:{sort}:{person}:{int(time.time()) // WINDOW_S}"
-        try:
-            try:
-                count = int(cache.incr(key))
-            except ValueError:  # the first one of its window
-                count = 1 if cache.add(key, 1, 2 * WINDOW_S) else int(cache.incr(key))
-            return count <= settings.RATE_LIMITS[sort] * WINDOW_S
-        except ValueError:  # Redis was emptied between the two
-            return True
-        except RedisError as error:
-            PerUser._blind_until = time.monotonic() + AGAIN_S
-            log.warning("requests are not counted for now: %s", error)
-            return True
+        return admits(f"{sort}:{person}", settings.RATE_LIMITS[sort])
 
     def sort(self, request: Request) -> str:
         """Return under which of the limits this request counts."""

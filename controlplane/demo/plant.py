@@ -10,7 +10,7 @@ from django.db import connection
 from controlplane.accounts import service_accounts
 from controlplane.accounts.models import Member, Project
 from controlplane.accounts.service import make_token
-from controlplane.demo import booked, entitled, planned, today, tuned, week
+from controlplane.demo import booked, entitled, planned, profiled, today, tuned, week
 from controlplane.demo.cluster import DemoCluster
 from controlplane.fleet.models import Node
 
@@ -44,6 +44,7 @@ def plant(
     entitled.write(cluster, days)
     booked.write(cluster)
     tuned.write(cluster)
+    profiled.write(cluster)
     account = service_accounts.create(
         cluster.admin, Project.objects.get(name="vision"), "ci", Member.Role.MEMBER, "tests of the main branch"
     )

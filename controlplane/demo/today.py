@@ -44,6 +44,7 @@ def _finetune(name: str) -> dict[str, Any]:
                 "devices": {"kind": "gpu", "model": "H100", "count": 8},
                 "run": "torchrun train.py",
                 "time_limit": "10h",
+                "profiling": {"allow": ["py-spy", "torch"]},
             },
             {
                 "name": "validate",

@@ -116,6 +116,7 @@ class Job(models.Model):
             models.Index(fields=["bundle"], name="job_of_bundle", condition=~Q(bundle="")),
             models.Index(fields=["source"], name="job_of_source", condition=Q(source__isnull=False)),
             models.Index(fields=["array", "state"], name="job_of_array", condition=Q(array__isnull=False)),
+            models.Index(fields=["-number"], name="job_ordinary", condition=Q(array__isnull=True)),
             models.Index(
                 fields=["user", "name", "number"], name="job_open_namesake", condition=~Q(state__in=sorted(FINAL))
             ),

@@ -720,8 +720,9 @@ def stop(
         if attempt.stop_why and not is_stronger:
             continue
         said = said_of(stage)
-        if not attempt.stop_why or why != Cause.EARLY_STOPPED:
-            # What an eviction frees stays promised to whom it was done for, as soon as it was promised.
+        if not attempt.stop_why:
+            # They outlast a stronger reason: what an eviction frees stays promised to whom it was done for, and no
+            # cancel gives more time than was left.
             attempt.stop_for, attempt.stop_grace_s = stop_for, grace_s
         attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
         attempt.stop_note, attempt.resized_to = said.text[:300], resized_to

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from agents.protocol import SessionEnd, SessionWord
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Token
 from controlplane.api.problem import RequestRefused
+from controlplane.api.throttle import admits
 from controlplane.clauses import Told, clause, in_words, told
 from controlplane.dispatch.agent_socket import in_thread
 from controlplane.dispatch.exec_sessions import LONGEST_MESSAGE, STDIN, SessionSocket, encode
@@ -26,7 +28,6 @@ from controlplane.jobs.models import Session
 from controlplane.queries.jobs import found
 from controlplane.queries.refusals import Unseen
 from controlplane.sentences import title
-from controlplane.token_buckets import TokenBuckets
 from controlplane.wellformed import fault_in
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,13 @@ class ExecRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _ask = msgspec.json.Decoder(ExecRequest).decode
-# New connections, by access token and by the session that forwards a port.
-_connections: TokenBuckets[tuple[str, str]] = TokenBuckets(burst_s=10.0)
+
+
+def _named(session: str) -> str:
+    """Return the id of a session as it is written here; empty if it is none."""
+    with contextlib.suppress(ValueError):
+        return str(uuid.UUID(session))
+    return ""
 
 
 class CallerSession(SessionSocket):
@@ -130,7 +136,7 @@ class CallerSession(SessionSocket):
         for word in (*ask.command, ask.stage, ask.reason):
             if fault := fault_in(word):
                 raise RequestRefused(400, "invalid", fault)
-        if ask.of and not _connections.take((token.digest, ask.of), settings.CONNECTIONS_PER_S):
+        if ask.of and not admits(f"connect:{token.digest}:{_named(ask.of)}", settings.CONNECTIONS_PER_S):
             text = _("this port takes {most} new connections a second; connect again in a moment")
             raise RequestRefused(429, "too_many", text.format(most=settings.CONNECTIONS_PER_S))
         job = found(token.user, self.scope["url_route"]["kwargs"]["name"])

@@ -33,7 +33,8 @@ MOST_METRICS = 64
 
 
 class BestElement(msgspec.Struct, frozen=True):
-    """The element with the smallest or largest value of a metric, as last reported."""
+    """The element with the smallest or largest value of a metric, as last reported by the last of its stages that
+    reports it."""
 
     metric: str
     goal: str
@@ -45,7 +46,8 @@ class BestElement(msgspec.Struct, frozen=True):
 
 class Rung(msgspec.Struct, frozen=True):
     """A rung of successive halving: ``reached`` elements reported a value at ``step`` or later, and ``stopped`` of them
-    were stopped there. ``best`` is the best value at this rung."""
+    were stopped there. ``best`` is the best value at this rung, of elements with several stages that of the last stage
+    that reached it."""
 
     rung: int
     step: int
@@ -207,12 +209,14 @@ def detail(row: rows.Array, metric: str = "", goal: str = "min") -> ArrayDetail:
     )
 
 
-# Stages of an element are compared each with its like, and it counts once.
+# Stages of an element are compared each with its like, and it counts once; the best is that of the last stage that
+# reached the rung, because another stage's number of this name may be of something else.
 _RUNGS = """
 SELECT r.rung, count(DISTINCT j.id), count(DISTINCT j.id) FILTER (WHERE r.verdict = 'stopped' AND j.cause = %s),
-       {best}(r.value)
-FROM jobs_rungresult r JOIN jobs_stage s ON s.id = r.stage_id JOIN jobs_job j ON j.id = s.job_id
-WHERE r.array_id = %s GROUP BY r.rung
+       {best}(r.value) FILTER (WHERE r.stage_index = r.last)
+FROM (SELECT *, max(stage_index) OVER (PARTITION BY rung) AS last FROM jobs_rungresult WHERE array_id = %s) r
+     JOIN jobs_stage s ON s.id = r.stage_id JOIN jobs_job j ON j.id = s.job_id
+GROUP BY r.rung
 """
 
 
@@ -242,11 +246,14 @@ _METRICS = """
 SELECT DISTINCT v.key FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id CROSS JOIN LATERAL jsonb_each(s.values) v
 WHERE j.array_id = %s AND jsonb_typeof(v.value) = 'number' ORDER BY 1 LIMIT %s
 """
+# As in the list of elements, the last stage that reported the number counts.
 _BEST = """
-SELECT v.value::float8, j.array_index, j.number, j.parameters
-FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id CROSS JOIN LATERAL (
-    SELECT CASE WHEN jsonb_typeof(s.values->%s) = 'number' THEN (s.values->%s)::numeric END AS value) v
-WHERE j.array_id = %s AND abs(v.value) < 1e300 ORDER BY v.value {order}, j.array_index LIMIT 1
+SELECT v.value::float8, v.array_index, v.number, v.parameters FROM (
+    SELECT DISTINCT ON (j.id) n.value, j.array_index, j.number, j.parameters
+    FROM jobs_job j JOIN jobs_stage s ON s.job_id = j.id CROSS JOIN LATERAL (
+        SELECT CASE WHEN jsonb_typeof(s.values->%s) = 'number' THEN (s.values->%s)::numeric END AS value) n
+    WHERE j.array_id = %s AND abs(n.value) < 1e300 ORDER BY j.id, s.index DESC) v
+ORDER BY v.value {order}, v.array_index LIMIT 1
 """
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
-from django.db.models import F, Max, Q, QuerySet, Value
-from django.db.models.functions import Lower, NullIf, StrIndex
+from django.db.models import BigIntegerField, F, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Lower, NullIf, StrIndex
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
@@ -21,8 +21,8 @@ from controlplane.queries.jobs import visible
 
 LONGEST: Final = 100
 MOST: Final = 50
-# Names of jobs are compared one by one, and only those of so many newest numbers: a search takes as long with a million
-# jobs as with this many, whatever the user may see of them.
+# Names are compared one by one, and only those of so many newest jobs that are no elements of arrays, and of so many
+# newest arrays: a search takes as long with a million jobs as with this many, whatever the user may see of them.
 NEWEST_JOBS: Final = 50_000
 _DEVICE: Final = re.compile(r"(\S+?)[\s:/]+([a-z]+)?\s*([0-9]{1,4})")
 
@@ -40,7 +40,7 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 class Search(msgspec.Struct, frozen=True):
     """What was found by a search: of each kind the best few, exact names first. Jobs are found by number whatever their
-    age, and by name among the newest 50,000 numbers."""
+    age, and by name among the newest 50,000; arrays likewise, and their elements by number only."""
 
     results: list[SearchHit]
 
@@ -70,11 +70,18 @@ def _jobs(user: User, text: str, most: int) -> Iterator[SearchHit]:
     elif number:
         yield from map(_job, jobs.filter(number=int(number[1])))
         yield from map(_array, arrays.filter(number=int(number[1])))
-    newest = Job.objects.aggregate(newest=Max("number"))["newest"] or 0
-    named = Q(number__gt=newest - NEWEST_JOBS, name__icontains=text)
-    but = ~Q(number=int(number[1])) if number else Q()
-    yield from map(_job, jobs.filter(named, but, array=None).order_by("-number")[:most])
-    yield from map(_array, arrays.filter(named, but).order_by("-number")[:most])
+    named = Q(name__icontains=text)
+    if number:
+        named &= ~Q(number=int(number[1]))
+    ordinary = jobs.filter(named, _newest(Job.objects.filter(array=None)), array=None)
+    yield from map(_job, ordinary.order_by("-number")[:most])
+    yield from map(_array, arrays.filter(named, _newest(Array.objects.all())).order_by("-number")[:most])
+
+
+def _newest(rows: QuerySet[Any]) -> Q:
+    """Whether a row is one of the newest ``NEWEST_JOBS`` of these, found in their index by number."""
+    older = rows.order_by("-number").values("number")[NEWEST_JOBS : NEWEST_JOBS + 1]
+    return Q(number__gt=Coalesce(Subquery(older), Value(0), output_field=BigIntegerField()))
 
 
 def _whose(job: Job | Array) -> str:

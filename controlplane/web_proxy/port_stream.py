@@ -14,15 +14,14 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import PIECE_BYTES
 from controlplane.api.problem import RequestRefused
+from controlplane.api.throttle import admits
 from controlplane.dispatch.exec_sessions import STDIN, STDOUT
 from controlplane.jobs import sessions
 from controlplane.jobs.models import Session
 from controlplane.live.exec_socket import CallerSession
 from controlplane.session_window import SendWindow
-from controlplane.token_buckets import TokenBuckets
 
 CLOSE_S: Final = 5.0
-_connections: TokenBuckets[uuid.UUID] = TokenBuckets(burst_s=10.0)
 
 
 class PortRefused(Exception):
@@ -38,7 +37,7 @@ class WebConnection(CallerSession):
 
     def _begin(self, text: str) -> Session:
         session_id = self.scope["web_session"]
-        if not _connections.take(session_id, settings.CONNECTIONS_PER_S):
+        if not admits(f"connect:{session_id}", settings.CONNECTIONS_PER_S):
             detail = _("this port takes {most} new connections a second; connect again in a moment")
             raise RequestRefused(429, "too_many", detail.format(most=settings.CONNECTIONS_PER_S))
         return sessions.connect_web(session_id, self.channel_name)

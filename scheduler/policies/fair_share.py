@@ -36,12 +36,12 @@ class FairShare(Rank, Admit):
     def hysteresis(self, pool: str, world: ReadOnlyWorld) -> float:
         """Return by how much more a project must be due than another for a promise to yield, in device-seconds per unit
         of weight."""
-        weights = [world.weight(name) for name in world.pending.projects]
+        weights = [world.weight(name) for name in world.pending.waiting_projects]
         return self.hysteresis_s * world.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
     def levels(self, pool: str, order: Column, due: Column, world: ReadOnlyWorld) -> Column:
         drift = self.hysteresis(pool, world)
-        weights = sum(world.weight(name) for name in world.pending.projects)
+        weights = sum(world.weight(name) for name in world.pending.waiting_projects)
         # One fair share of everything promised; a promise is never worth more than one.
         unit = max(world.spoken[pool] / weights, drift, 1.0)
         is_promised = np.isfinite(world.pending.promised_at[order])

@@ -16,6 +16,7 @@ from agents.storage import manifest
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.manifest import FolderManifest, ManifestEntry, UnfitFile
 from agents.storage.peers import Keys, Pace, PeerServer, ticket
+from tests.examples_count import examples
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 entries = st.lists(
@@ -111,7 +112,9 @@ def test_a_source_that_changed_under_the_reader_is_refused(store: ContentStore, 
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=25
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=examples(25),
 )
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=12), st.sets(st.integers(0, 7), max_size=2))
 def test_the_cap_holds_the_recent_stay_and_what_is_in_use_is_never_dropped(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agents.protocol import Desired, DeviceClaim, Exit, PartSpec, Phase, Wanted
 from agents.tasks import diff
+from tests.examples_count import examples
 
 PARTS = [f"p{number}" for number in range(6)]
 DEVICES = [f"GPU-{number}" for number in range(3)]
@@ -89,7 +90,7 @@ def worlds(draw: st.DrawFn) -> diff.AgentState:
     return diff.AgentState(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_an_older_generation_orders_nothing(desired: Desired, world: diff.AgentState) -> None:
     same = desired.lineage == world.lineage or not desired.lineage or not world.lineage
@@ -97,14 +98,14 @@ def test_an_older_generation_orders_nothing(desired: Desired, world: diff.AgentS
         assert diff.diff(desired, world) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_what_ever_started_here_never_starts_again(desired: Desired, world: diff.AgentState) -> None:
     started = {order.wanted.part for order in diff.diff(desired, world) if isinstance(order, diff.StartPart)}
     assert not started & (world.here.keys() | world.gone.keys())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_only_an_explicit_stop_stops(desired: Desired, world: diff.AgentState) -> None:
     asked = {wanted.part for wanted in desired.wanted if wanted.do == "stop"}
@@ -113,7 +114,7 @@ def test_only_an_explicit_stop_stops(desired: Desired, world: diff.AgentState) -
     assert all(world.here[part].is_live for part in stopped)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: diff.AgentState) -> None:
     orders = diff.diff(desired, world)
@@ -127,7 +128,7 @@ def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: d
             assert wanted.part in touched or (known is not None and wanted.epoch < known.epoch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: diff.AgentState) -> None:
     for order in diff.diff(desired, world):
@@ -138,7 +139,7 @@ def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, wo
             assert known.lineage in ("", desired.lineage)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: diff.AgentState) -> None:
     users: dict[str, list[bool]] = {}
@@ -156,7 +157,7 @@ def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, worl
             assert len(found) == 1 or not any(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: diff.AgentState) -> None:
     if not diff.is_current(desired, world):
@@ -171,7 +172,7 @@ def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world:
             assert order.device in {claim.uuid for claim in (order.wanted.spec.devices if order.wanted.spec else [])}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(desireds, worlds())
 def test_a_signal_is_given_once_per_revision(desired: Desired, world: diff.AgentState) -> None:
     for order in diff.diff(desired, world):

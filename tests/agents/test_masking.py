@@ -14,6 +14,7 @@ from agents.masking import MASK, Mask, secrets_of, tells_secret
 from agents.supervisor.stream import OutputStream
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
+from tests.examples_count import examples
 
 Names = Callable[[], str]
 TOKEN = b"ghp_" + b"a1B2" * 9
@@ -132,7 +133,9 @@ def test_where_it_begins_again_no_half_of_a_secret_is_left(tmp_path: Path, monke
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=20
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=examples(20),
 )
 @given(pieces=st.lists(st.binary(min_size=1, max_size=50), max_size=10))
 def test_within_its_pace_all_is_kept(tmp_path: Path, pieces: list[bytes]) -> None:

@@ -23,6 +23,7 @@ from agents.devices.vendors import ProbedHost, ascend
 from agents.protocol import DeviceClaim, Link
 from agents.supervisor import procfs
 from tests.agents.tools import CASES, FIXTURES, Bench
+from tests.examples_count import examples
 
 CAP_BYTES = 1 << 16
 BROKEN = {
@@ -176,7 +177,11 @@ def test_a_host_without_the_tool_has_neither_devices_nor_complaints(
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
 @given(
     cut=st.tuples(st.floats(0, 1), st.floats(0, 0.3)),
     put=st.text(st.characters(codec="utf-8"), max_size=12),

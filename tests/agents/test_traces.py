@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from agents.protocol import MOST_TRACE_BYTES, Phase, TraceNews
 from tests.agents.conftest import Hands
 from tests.agents.test_sessions import finish, running
 from tests.client.test_runtime import TORCH
+from tests.pytorch import interpreter, needs_pytorch
 
 Names = Callable[[], str]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its user")
@@ -176,4 +178,37 @@ def test_torch_is_asked_through_the_runtime_of_a_loop(shared: Hands, part: Names
     asked = shared.yard.trace(shared.name, name, "torch", 1)
     assert json.loads(asked.content)["traceEvents"], asked.news
     assert list((shared.state / "parts" / name / "tmp").iterdir()) == []
+    finish(shared, name)
+
+
+WORK = """
+import sys
+sys.path.insert(0, {root!r})
+import torch
+from switchyard import runtime
+layer = torch.nn.Linear(32, 32)
+better = torch.optim.SGD(layer.parameters(), lr=0.1)
+step = 0
+while True:
+    step += 1
+    better.zero_grad()
+    layer(torch.ones(8, 32)).sum().backward()
+    better.step()
+    runtime.report(step=step)
+"""
+
+
+@needs_pytorch
+def test_pytorch_itself_is_traced_and_the_loop_goes_on(shared: Hands, part: Names, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK.format(root=str(Path(__file__).parents[2])))
+    name = part()
+    running(shared, name, interpreter(), str(tmp_path / "work.py"))
+    for _ in range(2):  # it is asked again, as a loop goes on
+        asked = shared.yard.trace(shared.name, name, "torch", 1)
+        assert asked.content, asked.news
+        told = json.loads(gzip.decompress(asked.content))
+        names = {event.get("name", "") for event in told["traceEvents"]}
+        assert {"aten::linear", "aten::addmm"} <= names
+        assert any(one.startswith("ProfilerStep#") for one in names), "each report is a step"
+        assert list((shared.state / "parts" / name / "tmp").glob(".trace*")) == []
     finish(shared, name)

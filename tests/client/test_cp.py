@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard.tarstream import Copied, CopyRefused, give, stays_inside, take
+from tests.examples_count import examples
 
 MOST = 1 << 20
 
@@ -144,7 +145,7 @@ def test_a_head_without_end_is_not_read_into_memory(here):
     assert sum(asked) < MOST
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=3000), st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), max_size=6))
 def test_no_bytes_do_more_than_be_refused(tmp_path_factory, tail, changes):
     """Noise, and true streams in which bytes are changed."""
@@ -162,7 +163,7 @@ def test_no_bytes_do_more_than_be_refused(tmp_path_factory, tail, changes):
         assert {path.name for path in (folder / "in").iterdir()} <= {"got"}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from(["..", "a", "b", ".", ""]), max_size=6), st.integers(0, 3))
 def test_a_link_that_stays_inside_does_so_whatever_the_names_on_its_way_are(parts, depth):
     """``..`` is counted as one folder up wherever it stands; a name is at worst a link to the outermost folder."""

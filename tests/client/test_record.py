@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchyard.progress import ProgressLine
 from switchyard.record import JobFields
+from tests.examples_count import examples
 
 OUR_TAGS = {"div", "b", "table", "thead", "tbody", "tr", "th", "td"}
 
@@ -35,7 +36,7 @@ HOSTILE = st.text() | st.sampled_from(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_no_text_of_a_job_becomes_markup_or_moves_a_terminal(name, cause, node):
     stage = {"name": name, "state": "FAILED", "cause": cause, "detail": name, "asks": name, "placed": [{"node": node}]}

@@ -13,6 +13,7 @@ from switchyard.cli import batch as command
 from switchyard.slurm import options, sbatch, values
 from switchyard.slurm.sbatch import DIFFERS, IGNORED, REFUSED, TAKEN, convert
 from switchyard.step import compress, expand, grouped, spread
+from tests.examples_count import examples
 
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 RUNS = {"apiVersion", "kind", "name", "run", "env", "cpus"}
@@ -187,7 +188,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts)
 def test_no_text_breaks_it_and_every_line_is_reported_once(text):
     found = convert(text, now=NOW)

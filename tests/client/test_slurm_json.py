@@ -155,6 +155,16 @@ def test_a_list_asks_no_more_for_more_rows(cluster, yard, words):
     assert [asked.path for asked in cluster.asked if asked.path != "/api/v1/whoami"] == ["/api/v1/jobs"]
 
 
+@pytest.mark.parametrize("name", ["running", "steps", "failed", "stopped"])
+def test_memory_of_a_node_is_what_the_stage_asks_and_none_of_it_is_used_after_the_end(cluster, yard, name):
+    words = ["squeue", "--json", "-t", "all", "-j", str(NUMBER[name])]
+    (theirs,), (ours,) = (json.loads(text)["jobs"] for text in (answered(*words)["out"], yard("slurm", *words)[1]))
+    real, own = (job["job_resources"]["nodes"]["allocation"] for job in (theirs, ours))
+    assert [one["memory"] for one in own] == [one["memory"] for one in real]
+    if name != "running":  # of these Slurm counts what the steps use now, and here the only step is all of it
+        assert [one["cpus"] for one in own] == [one["cpus"] for one in real]
+
+
 def test_the_json_of_a_list_has_memory_reservation_and_deadline(cluster, yard, said, as_job):
     job = situation(as_job, "running", "RUNNING", memory_mib=1000)
     job["stages"][0] |= {"memory_bytes": 1000 << 20, "reservation": "demo", "deadline_at": "2027-01-31T18:00:00Z"}

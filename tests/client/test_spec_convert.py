@@ -12,6 +12,7 @@ from switchyard import jobfile
 from switchyard.cli import spec
 from switchyard.convert import dstack, kubernetes, skypilot, source
 from switchyard.problem import SpecError
+from tests.examples_count import examples
 
 FILES = Path(__file__).parent / "specs"
 SKY = """\
@@ -166,7 +167,7 @@ HEADS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(list(HEADS)), documents)
 def test_no_document_breaks_a_converter(system, document):
     # A container and a pod are where most of a Job stands.

@@ -19,6 +19,7 @@ from controlplane.scheduling.store import clock
 from scheduler.core.planning import engine
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_api_jobs import STAGES, problem
+from tests.examples_count import examples
 from tests.record.yard import stage, states
 
 
@@ -324,7 +325,7 @@ _PATCHES = st.dictionaries(
 
 
 @given(patch=_PATCHES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_patch_is_applied_or_refused_with_its_place(town: Town, patch: dict[str, Any]) -> None:
     job = Job.objects.first()
     if job is None:

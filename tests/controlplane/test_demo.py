@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from io import StringIO
 
 import pytest
+from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import transaction
 from django.db.models import F
@@ -15,7 +17,7 @@ from controlplane.accounts.models import User
 from controlplane.demo import week
 from controlplane.demo.cluster import DemoCluster
 from controlplane.fleet.models import Device, DeviceSample, Node
-from controlplane.jobs.models import Attempt, Bundle, Job
+from controlplane.jobs.models import Attempt, Bundle, Job, StageTrace
 from controlplane.operations import invariants
 from controlplane.pools.models import Pool
 from controlplane.usage.models import LedgerEntry
@@ -35,6 +37,7 @@ def test_it_fills_an_empty_database_with_a_week_that_breaks_no_invariant() -> No
     assert fetched.source is not None
     assert Bundle.is_stored(fetched.bundle)
     assert Job.objects.get(name="moe-router").spec["mounts"] == [{"source": "/data", "path": "/data"}]
+    check_the_profiles()
     days = LedgerEntry.objects.values("day").distinct().count()
     assert days > 25
     assert not Node.objects.filter(simulated=False).exists()
@@ -67,6 +70,26 @@ def test_it_goes_on_measuring_the_demo_that_is_there_and_nothing_else(monkeypatc
     Node.objects.create(name="real", credential_digest="x")
     with pytest.raises(CommandError, match="fills only one that has none of both"):
         call_command("seed_demo", keep_measuring=True, stdout=StringIO())
+
+
+def check_the_profiles() -> None:
+    """A job of the demo has a profile that failed and one that is kept, whose file says that it is simulated."""
+    kept, failed = StageTrace.objects.order_by("-asked_at")
+    assert (failed.state, failed.tool) == ("FAILED", "torch")
+    assert failed.detail
+    assert (kept.state, kept.tool, kept.part.attempt.stage.state) == ("READY", "py-spy", "RUNNING")
+    assert kept.part.attempt.stage.request["profiling"] == ["py-spy", "torch"]
+    with storages["traces"].open(kept.place) as file:
+        content = file.read()
+    told = json.loads(content)
+    assert len(content) == kept.size_bytes
+    assert "simulated" in told["exporter"]
+    (profile,) = told["profiles"]
+    frames = [frame["name"] for frame in told["shared"]["frames"]]
+    assert len(profile["samples"]) == len(profile["weights"]) == 2_000
+    assert {frames[sample[-1]] for sample in profile["samples"]} >= {"attention", "collate", "step"}
+    assert {frames[sample[0]] for sample in profile["samples"]} == {"<module>"}
+    assert max(max(sample) for sample in profile["samples"]) < len(frames)
 
 
 def test_it_refuses_a_database_with_a_node_and_wrong_options() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -63,6 +63,73 @@ def test_names_are_compared_among_the_newest_jobs_only(town: Town, monkeypatch: 
     monkeypatch.setattr(search, "NEWEST_JOBS", 2)
     assert names(town.owner, "SAME", "job") == ["same-new", "same-old"]
     assert new.number > old.number
+
+
+def test_elements_of_arrays_hide_no_ordinary_job_and_no_other_array(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.machine()
+    monkeypatch.setattr(search, "NEWEST_JOBS", 2)
+    town.job(name="same-job")
+    for name in ("same-swept", "other"):
+        town.owner.post("/jobs", {"name": name, "run": "true", "array": {"indexes": "0-4"}})
+    assert names(town.owner, "same") == ["same-job", "same-swept"]
+    town.owner.post("/jobs", {"name": "last", "run": "true", "array": {"indexes": "0"}})
+    assert names(town.owner, "same") == ["same-job"]
+
+
+def test_a_search_reads_as_much_however_many_jobs_there_are(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 22,000 jobs, of which most are elements of arrays, those of the window are read from an index."""
+    town.machine()
+    first = town.job(name="needle")
+    monkeypatch.setattr(search, "NEWEST_JOBS", 50)
+    assert isinstance(town.owner.user, User)
+    few = read_for(town.owner.user)
+    answer = town.owner.post("/jobs", {"name": "swept", "run": "true", "array": {"indexes": "0"}})
+    array = json.loads(answer.content)["number"]
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            for begin, end, of, name in ((0, 2000, None, "ordinary"), (2000, 22_000, array, "element")):
+                asked = {"of": first.number, "from": 10**6 + begin, "to": 10**6 + end - 1, "array": of, "name": name}
+                cursor.execute(_COPIES, asked)
+            cursor.execute("ANALYZE jobs_job")
+        for words, count in (("needle", 0), ("element", 0), ("ordinary", 6)):
+            assert len(search.search(town.owner.user, words).results) == count
+        assert read_for(town.owner.user) <= few + 2 * (50 + 1), "those of the window, and where it begins"
+        # They are no jobs that this cluster could have made.
+        transaction.set_rollback(True)
+
+
+# Copies of a job under other numbers; of an array they are its elements.
+_COPIES = """
+INSERT INTO jobs_job (id, number, name, project_id, user_id, pool_id, priority_class, priority, state, cause, spec,
+                      labels, bundle, array_id, array_index, submitted_at, event_seq, events_gone, version)
+SELECT gen_random_uuid(), n, %(name)s, project_id, user_id, pool_id, priority_class, priority, 'COMPLETED', '', spec,
+       labels, '', %(array)s::bigint, CASE WHEN %(array)s::bigint IS NOT NULL THEN n END, submitted_at, 0, 0, 1
+FROM jobs_job, generate_series(%(from)s, %(to)s) n WHERE number = %(of)s
+"""
+
+
+def read_for(user: User) -> int:
+    """How many rows the queries for jobs and arrays of one search read from their tables and indexes."""
+    with CaptureQueriesContext(connection) as asked:
+        search.search(user, "no such name")
+    texts = [one["sql"] for one in asked if 'FROM "jobs_' in one["sql"]]
+    assert len(texts) == 2, texts
+    read = 0
+    for text in texts:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}")
+            plans = [
+                json.loads(found)[0]["Plan"] if isinstance(found, str) else found[0]["Plan"] for (found,) in cursor
+            ]
+        while plans:
+            plan = plans.pop()
+            plans += plan.get("Plans", [])
+            if "Scan" in plan["Node Type"]:
+                gone = plan.get("Rows Removed by Filter", 0)
+                read += int((plan["Actual Rows"] + gone) * plan["Actual Loops"])
+    return read
 
 
 @pytest.mark.parametrize("words", ["n1", "n1:0", "n1 gpu0", "GPU-n1-0", "gpu-N1-0"])

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers
+from django.core.cache import cache
+from django.core.cache.backends.redis import RedisCache
 from django.db import OperationalError, connections
 from django.utils import timezone
 
@@ -28,6 +30,7 @@ from agents.protocol import (
 )
 from controlplane.accounts import service as access
 from controlplane.accounts.models import AuditEntry, Member, Token, User
+from controlplane.api import throttle
 from controlplane.asgi import application
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
@@ -193,25 +196,36 @@ async def test_a_port_is_held_by_one_session_and_its_connections_are_others_of_w
     assert [entry["command"] for entry in entries] == ["port 8888"] * 2
 
 
-async def test_connections_through_a_port_come_only_so_fast(scene: Scene, settings: Any) -> None:
-    settings.CONNECTIONS_PER_S = 0.3  # three at once, and the next after seconds
+async def test_connections_through_a_port_come_only_so_fast_at_all_servers_together(
+    scene: Scene, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.CONNECTIONS_PER_S = 0.3  # three in a window
+    monkeypatch.setattr(throttle, "window", lambda: 7)  # which does not end
+    monkeypatch.setattr(throttle, "_blind_until", 0.0)
     secret = await rows(secret_of, "owner")
     async with caller(scene.job, secret) as whole:
         session = await entered(scene, whole, port=8888)
         async with agent_socket(session, scene.node):
             await whole.hear()
-            for _ in range(3):
+            for _ in range(2):
                 async with caller(scene.job, secret) as one:
                     await entered(scene, one, of=str(session.id))
+            # Another server counts where this one does.
+            token = (await rows(Session.objects.get, id=session.id)).token
+            assert await rows(cache.incr, f"rate:connect:{token}:{session.id}:7") == 3
             async with caller(scene.job, secret) as many:
                 await many.say(of=str(session.id))
                 refused = (await many.hear())["refused"]
                 assert (refused["status"], refused["code"]) == (429, "too_many")
                 assert "new connections a second" in refused["detail"]
-            # Another port has a bucket of its own.
+            # Another port is counted apart.
             async with caller(scene.job, secret) as other:
                 await other.say(of=str(session.part_id))
                 assert (await other.hear())["refused"]["status"] == 409
+            # Without Redis nothing is counted, as of requests.
+            monkeypatch.setattr(throttle, "cache", RedisCache("unix:///nowhere/valkey.sock", {}))
+            async with caller(scene.job, secret) as one:
+                await entered(scene, one, of=str(session.id))
 
 
 async def test_an_idle_check_that_finds_no_database_is_made_again(

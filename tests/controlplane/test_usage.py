@@ -32,6 +32,7 @@ from controlplane.usage.tasks import count
 from scheduler.core.resources import charges
 from tests.controlplane.people import Town
 from tests.controlplane.test_roles import somebody
+from tests.examples_count import examples
 
 GIB = 2**30
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
@@ -166,7 +167,7 @@ def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

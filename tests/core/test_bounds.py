@@ -25,6 +25,7 @@ from scheduler.core.model.types import (
 )
 from scheduler.core.planning import aside, engine
 from scheduler.decisions import canonical
+from tests.examples_count import examples
 
 LARGEST = np.iinfo(np.int64).max
 
@@ -76,7 +77,7 @@ def test_sums_over_all_that_may_be_sent_fit() -> None:
     assert float("inf") > MOST_RATE * 86_400 * 366 * 1e6
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.sampled_from([1, 2**40, MOST_BYTES]),
     st.sampled_from([1000, MOST_MILLI]),

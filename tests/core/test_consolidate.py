@@ -14,6 +14,7 @@ from scheduler.core.model.types import Running, Snapshot
 from scheduler.core.planning.consolidate import advise
 from scheduler.profiles import named
 from tests.core.worlds import NOW, STEADY, alternative, node, running, stage, starts, think
+from tests.examples_count import examples
 
 
 def going(number: int, on: str, gpu: int, **more: Any) -> Running:
@@ -64,7 +65,7 @@ def test_there_is_nothing_to_advise_where(why: str, world: Snapshot) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_who_follows_the_advice_sees_it_start(data: st.DataObject) -> None:
     names = "abc"
     held = data.draw(st.lists(st.sampled_from([(n, g) for n in names for g in range(3)]), unique=True, max_size=6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,18 @@ from hypothesis import strategies as st
 
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import CalendarEntry, Device, News, Node, Plan, Pool, Snapshot, Stage, Typical
+from scheduler.core.model.types import CalendarEntry, Device, News, Node, Plan, Pool, Project, Snapshot, Stage, Typical
 from scheduler.core.planning import engine
+from scheduler.core.world import deltas, world
+from scheduler.core.world.request_class import RequestClass
+from scheduler.core.world.view import View
+from scheduler.policies.fair_share import FairShare
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.locality import Locality
 from scheduler.policies.power import Power
 from scheduler.profiles import named
 from tests.core.worlds import NOW, alternative, begun, node, stage
+from tests.examples_count import examples
 
 OWN = Profile(
     "own",
@@ -180,8 +186,89 @@ def told(before: Snapshot, after: Snapshot, serial: int) -> News:
     return News(serial, *changed)
 
 
+class Passing(Town):
+    """A cluster whose people and requests change: hardly a stage asks for what one before it asked for, most are
+    cancelled before they start, and projects come, wait and go."""
+
+    def _stage(self) -> Stage:
+        made, dice = super()._stage(), self.dice
+        asks = alternative(dice.choice([1, 2]), memory=dice.randrange(1, 10**9))
+        fresh = {"alternatives": (asks,)} if dice.random() < 0.8 else {}
+        return replace(made, project=dice.choice("abcdefgh"), user=f"u{dice.randrange(20)}", **fresh)
+
+    def go_on(self, plan: Plan) -> None:
+        super().go_on(plan)
+        dice = self.dice
+        stays = dice.choice([0.1, 0.9])
+        self.world = replace(self.world, waiting=tuple(one for one in self.world.waiting if dice.random() < stays))
+        self.come(dice.choice([0, 3, 12]))
+
+
+@given(st.integers(0, 2**32), st.sampled_from(sorted(KNOWN)), st.booleans())
+@settings(max_examples=examples(20), deadline=None)
+def test_of_stages_that_left_little_is_kept_and_it_changes_nothing(seed: int, profile: str, is_told: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world, "SPARE", 4)
+        patch.setattr(deltas, "SPARE", 4)
+        town, planner, before = Passing(seed, profile), engine.Planner(), None
+        asked: set[RequestClass] = set()
+        for serial in range(15):
+            news = None
+            if is_told:
+                news = told(before, town.world, serial) if before else News(serial)
+            before = town.world
+            view = planner.think(town.world, town.profiles, town.now, news)
+            check_what_is_kept(view, asked)
+            plan = planner.explained()
+            asked = {one for one in view._requests.values() if one.asked_in == view._looks}
+            assert plan == engine.plan(planner.seen, town.profiles, town.now)
+            town.go_on(plan)
+
+
+def check_what_is_kept(view: View, asked: set[RequestClass], spare: int = 4) -> None:
+    """No more request classes without a waiting stage than ``spare`` or than others, but for those that were ``asked``
+    for since the look before; and no more groups than twice those of stages that wait, and ``spare``."""
+    waiting = set(view._request_here.values())
+    assert {one: one.members for one in view._requests.values() if one.members} == Counter(view._request_here.values())
+    idle = set(view._requests.values()) - waiting
+    entered = {one.option.feasible for one in view.reservations.values()}
+    by_now = {one for one in idle if one.asked_in == view._looks or not entered.isdisjoint(one.every)}
+    assert len(idle - asked - by_now) <= max(spare, len(waiting))
+    pending = view.pending
+    assert len(pending.groups) <= 2 * len(pending) + spare
+    assert max(map(len, (pending.tiers, pending.owners, pending.projects, pending.pools))) <= max(
+        1, len(pending.groups)
+    )
+    assert {request for request, _ in pending.tiers} <= set(view._requests.values())
+    assert len(view._request_of) <= 2 * (len(view.waiting) + len(view.running)) + spare + len(view._requests)
+
+
+def test_a_planner_keeps_as_much_after_a_thousand_requests_as_after_a_hundred() -> None:
+    planner, world_ = engine.Planner(), Snapshot((node("n0", 2),), pools=(Pool("default"),))
+    kept = []
+    for number in range(1_000):
+        asks = (alternative(4, memory=number + 1),)
+        view = planner.think(
+            replace(world_, waiting=(stage(number, alternatives=asks),)), named("hybrid"), NOW + number
+        )
+        kept.append((len(view._requests), len(view._request_of), len(view.pending.tiers), len(view.pending.groups)))
+    assert max(kept[900:]) <= max(kept[:100])
+
+
+def test_a_project_of_which_none_waits_any_more_weighs_nothing() -> None:
+    """By how much more another must be due for a promise to yield is measured in the mean weight of those that wait."""
+    policy, planner = FairShare(), engine.Planner()
+    stages = (stage(1, 4, project="lab"), stage(2, 4, project="heavy"))
+    both = Snapshot((node("n0", 2),), stages, pools=(Pool("default"),), projects=(Project("heavy", weight=99.0),))
+    planner.plan(both, named("hybrid"), NOW)
+    after = replace(both, waiting=stages[:1])
+    assert policy.hysteresis("default", planner.think(after, named("hybrid"), NOW + 1)) == policy.hysteresis(
+        "default", View(after, named("hybrid"), NOW + 1)
+    )
+
+
 @given(st.integers(0, 2**32), st.sampled_from(sorted(KNOWN)), st.booleans(), st.sampled_from(GROUPS))
-@settings(max_examples=settings().max_examples // 5, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @example(3217, "turns", False, GROUPS[0])  # a cycle within a millisecond of a predicted end
 def test_whatever_changes_the_plan_is_that_of_one_who_sees_it_for_the_first_time(
     seed: int, profile: str, is_told: bool, groups: Sequence[tuple[tuple[str, ...], ...]]

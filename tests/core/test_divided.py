@@ -14,6 +14,7 @@ from scheduler.core.model.types import Estimate, Grant, Node, Placement, Plan, R
 from scheduler.core.resources.match import SMALLEST
 from scheduler.core.resources.speed import speed, speed_of
 from tests.core.worlds import GIB, NOW, alternative, begun, ended, node, running, stage, starts, think, waits
+from tests.examples_count import examples
 
 H100 = partitions.tables()["h100-80gb"]
 
@@ -189,7 +190,7 @@ def worlds(draw: st.DrawFn) -> Snapshot:
 
 
 @given(worlds(), st.sampled_from(["static", "dynamic", "hybrid"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_while_stages_come_and_go_no_layout_is_ever_illegal(world: Snapshot, profile: str) -> None:
     now = NOW
     for _ in range(6):

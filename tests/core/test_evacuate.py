@@ -15,6 +15,7 @@ from scheduler.core.model.types import Node, Running, Snapshot
 from scheduler.core.planning.evacuate import PER_CYCLE
 from scheduler.policies.conditions import Conditions
 from tests.core.worlds import NOW, alternative, node, running, stage, think
+from tests.examples_count import examples
 
 HOUR = 3600.0
 
@@ -93,7 +94,7 @@ def test_a_gang_leaves_whole_and_two_do_not_go_to_one_place() -> None:
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_moves_go_to_sound_devices_that_nobody_has(data: st.DataObject) -> None:
     names = "abcd"
     nodes = [
@@ -130,7 +131,7 @@ def test_who_is_more_urgent_and_then_who_stands_worse_leaves_first() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_moves_of_a_cycle_are_few_and_none_goes_to_an_ailing_device(data: st.DataObject) -> None:
     ill = data.draw(st.lists(st.integers(0, 13), unique=True, min_size=1))
     names = [f"n{i:02}" for i in range(14)]

@@ -11,6 +11,7 @@ from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.timetable import ALWAYS, Timetable
 from tests.core.worlds import NOW, node
+from tests.examples_count import examples
 
 FLEET = Fleet((node("a", 3), node("b", 2)))
 GPUS = [device for device in FLEET.devices if device.kind == "gpu"]
@@ -24,7 +25,7 @@ HOLDS = st.lists(
 
 
 @given(HOLDS, st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_timetable_is_filled_as_it_would_be_entry_by_entry(
     holds: list[tuple[list[tuple[object, int]], float]], has_entry: bool
 ) -> None:
@@ -55,7 +56,7 @@ def test_a_timetable_is_filled_as_it_would_be_entry_by_entry(
 
 
 @given(HOLDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_ledger_is_filled_as_it_would_be_grant_by_grant(holds: list[tuple[list[tuple[object, int]], float]]) -> None:
     grants = [Grant(device.id, milli, 1) for held, _ in holds for device, milli in held]  # type: ignore[attr-defined]
     one_by_one, at_once = Ledger(FLEET), Ledger(FLEET)

@@ -13,6 +13,7 @@ from scheduler.core.model.types import Device, Quota, Running, Snapshot, Stage
 from scheduler.core.world.view import View
 from scheduler.profiles import named
 from tests.core.worlds import GIB, NOW, STEADY, alternative, begun, ended, node, running, stage, think
+from tests.examples_count import examples
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
 
@@ -69,7 +70,7 @@ def _spoiled(draw: st.DrawFn, device: Device) -> Device:
 
 
 @given(worlds(), PROFILES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_plan_breaks_a_law(world: Snapshot, profile: str) -> None:
     plan = think(world, profile)
     # ... and neither does the next one, which sees what the first began and promised.
@@ -77,7 +78,7 @@ def test_no_plan_breaks_a_law(world: Snapshot, profile: str) -> None:
 
 
 @given(worlds(), PROFILES, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_order_of_the_snapshot_does_not_matter(world: Snapshot, profile: str, dice: random.Random) -> None:
     def shuffled(items: tuple) -> tuple:
         return tuple(dice.sample(items, len(items)))
@@ -93,7 +94,7 @@ def test_the_order_of_the_snapshot_does_not_matter(world: Snapshot, profile: str
 
 
 @given(worlds())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_higher_priority_is_never_stopped_and_equal_one_only_by_who_will_soon_be_done(world: Snapshot) -> None:
     going = {one.id: one for one in world.running}
     waiting = {one.id: one for one in world.waiting}
@@ -108,7 +109,7 @@ def test_higher_priority_is_never_stopped_and_equal_one_only_by_who_will_soon_be
 
 
 @given(worlds())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_promise_is_delayed_while_all_goes_as_predicted(world: Snapshot) -> None:
     """Hybrid, without arrivals and evictions: once promised, an entry only ever moves to an earlier time."""
     world = replace(

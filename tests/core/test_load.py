@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.model.types import Node, Running, Snapshot
 from tests.core.worlds import NOW, alternative, node, running, stage, think
+from tests.examples_count import examples
 
 HOUR = 3600.0
 
@@ -59,7 +60,7 @@ def test_one_at_a_time_leaves_a_node_or_goes_to_one() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_under_constant_loads_moves_end_and_nothing_goes_back(data: st.DataObject) -> None:
     """What others have to do on each node stays as it is; each stage adds its cores. Whoever is told to move goes."""
     eighths = st.integers(0, 32).map(lambda i: i / 8)

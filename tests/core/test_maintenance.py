@@ -16,6 +16,7 @@ from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.test_planner import applied
 from tests.core.worlds import GIB, NOW, check_laws, node, running, stage, starts, think, waits
+from tests.examples_count import examples
 
 HOUR = 3600.0
 LIVE = ["hybrid", "dynamic", "static", "easy", "fifo", "turns"]
@@ -124,7 +125,7 @@ def closings(draw: st.DrawFn) -> tuple[Snapshot, list[float]]:
 
 
 @given(closings(), st.sampled_from(["static", "dynamic", "hybrid", "easy", "fifo"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_start_may_run_into_a_window_and_a_planner_that_remembers_agrees(
     story: tuple[Snapshot, list[float]], profile: str
 ) -> None:

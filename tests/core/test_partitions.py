@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.model import partitions
 from scheduler.core.model.partitions import Partition, PartitionTable
+from tests.examples_count import examples
 
 TABLES = st.sampled_from(sorted(partitions.tables()))
 H100 = partitions.tables()["h100-80gb"]
@@ -42,14 +43,14 @@ def layouts(draw: st.DrawFn) -> tuple[PartitionTable, tuple[Partition, ...]]:
 
 
 @given(layouts())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_legal_is_what_the_hardware_allows(case: tuple[PartitionTable, tuple[Partition, ...]]) -> None:
     table, layout = case
     assert table.is_legal(layout) == allowed(table, layout)
 
 
 @given(TABLES, st.lists(st.tuples(st.booleans(), st.integers(0, 63)), max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_comes_and_goes_no_layout_is_illegal_and_what_fits_is_placed(
     name: str, steps: list[tuple[bool, int]]
 ) -> None:

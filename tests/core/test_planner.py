@@ -16,6 +16,7 @@ from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.test_resize_stories import Story
 from tests.core.worlds import NOW, begun, check_laws, ended, node, running, stage, starts, think, waits
+from tests.examples_count import examples
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
 
@@ -30,7 +31,7 @@ def applied(world: Snapshot, plan: Plan, now: float) -> Snapshot:
 
 
 @given(worlds(), PROFILES, st.lists(st.tuples(st.floats(1, 400), st.integers(0, 9)), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_it_remembers_changes_no_decision(world: Snapshot, profile: str, story: list[tuple[float, int]]) -> None:
     planner, now = engine.Planner(), NOW
     for pause_s, ends in story:

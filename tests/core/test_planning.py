@@ -12,6 +12,7 @@ from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.worlds import NOW, alternative, check_laws, node, running, stage, starts, waits
+from tests.examples_count import examples
 
 BOTH = (Pool("default"), Pool("turns", "turns"))
 PROFILES = {"default": named("hybrid"), "turns": named("turns")}
@@ -52,7 +53,7 @@ def test_what_was_freed_for_a_stage_that_takes_turns_goes_to_it_and_not_to_the_o
 
 
 @given(worlds(), st.sets(st.integers(0, 40)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_laws_hold_for_both_together(world: Snapshot, moved: set[int]) -> None:
     waiting = tuple(
         replace(one, pool="turns", promise=None) if i in moved else one for i, one in enumerate(world.waiting)

@@ -16,6 +16,7 @@ from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.test_planner import applied
 from tests.core.worlds import NOW, check_laws, node, running, stage, starts, think, waits
+from tests.examples_count import examples
 
 HOUR = 3600.0
 LIVE = ["hybrid", "dynamic", "static", "easy", "fifo", "turns"]
@@ -106,7 +107,7 @@ def calendars(draw: st.DrawFn) -> tuple[Snapshot, list[float]]:
 
 
 @given(calendars(), st.sampled_from(["static", "dynamic", "hybrid", "easy", "fifo"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_nothing_starts_in_what_is_kept_for_others_and_a_planner_that_remembers_agrees(
     story: tuple[Snapshot, list[float]], profile: str
 ) -> None:

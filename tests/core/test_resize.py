@@ -13,6 +13,7 @@ from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.core.resources.elastic import faster
 from tests.core.worlds import GIB, NOW, alternative, begun, node, running, stage, starts, think, waits
+from tests.examples_count import examples
 
 LONG = 20_000.0
 
@@ -279,7 +280,7 @@ def test_ranks_of_accelerators_stay_on_one_sort() -> None:
     asked=st.lists(st.tuples(st.integers(1, 3), st.sampled_from([250, 500, 750]), st.integers(0, 5)), max_size=5),
     drained=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_laws_of_every_resize(
     ranks: list[tuple[int, int, bool]], extra: int, asked: list[tuple[int, int, int]], drained: bool
 ) -> None:

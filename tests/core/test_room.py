@@ -16,6 +16,7 @@ from scheduler.core.resources import match, topology
 from scheduler.core.world.view import View
 from scheduler.profiles import named
 from tests.core.worlds import NOW, alternative, node, stage
+from tests.examples_count import examples
 
 SHARES = st.sampled_from([0, 100, 190, 470, 500, 1000])
 
@@ -49,7 +50,7 @@ def rooms(draw: st.DrawFn) -> tuple[View, room.FeasibleSet]:
 
 
 @given(rooms())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_room_left_is_what_the_engine_leaves(world: tuple[View, room.FeasibleSet]) -> None:
     view, asked = world
     rows = np.flatnonzero(asked.fits) if asked else np.zeros(0, dtype=np.int64)

@@ -21,6 +21,7 @@ from scheduler.policies.shortest_predicted import ShortestPredicted
 from scheduler.sim.traces import Arrival
 from scheduler.sim.world import Chance, SimulatedWorld
 from tests.core.worlds import NOW, alternative, node, running, stage
+from tests.examples_count import examples
 
 SHORTEST = ((ShortestPredicted(), 1.0),)
 FREE = Profile("free", SHORTEST, rotates="event")
@@ -207,7 +208,7 @@ def test_conditions_and_quota_hold_for_those_who_wait() -> None:
     assert {one.stage: one.reasons[0].code for one in plan.waits} == {"s001": "BeginTime", "s003": "QuotaExhausted"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_laws_hold_in_any_world_and_any_order(data: st.DataObject) -> None:
     nodes = (node("a", 4), node("b", 4), node("c", 2, model="A100"))

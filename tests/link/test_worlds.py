@@ -34,6 +34,7 @@ from agents.runtimes.scripted import ScriptedExecutor
 from agents.tasks import diff
 from agents.tasks.journal import Journal
 from agents.tasks.node import NodeTasks
+from tests.examples_count import examples
 
 DEVICES = ("GPU-0", "GPU-1")
 FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -247,7 +248,7 @@ ACTIONS = [
 ]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(ACTIONS), min_size=10, max_size=80))
 def test_whatever_the_air_does_nothing_runs_twice_and_both_sides_agree(seed: int, actions: list[str]) -> None:
     async def live() -> None:

@@ -18,6 +18,7 @@ from scheduler.core.model.reasons import RANK
 from scheduler.core.model.types import Plan, Project, Quota, Snapshot
 from scheduler.core.planning import engine
 from tests.core.worlds import NOW, alternative, check_laws, node, running, stage
+from tests.examples_count import examples
 
 FOUND = sorted([*policies.discover(), *policies.discover(policies.RESEARCH)])
 
@@ -144,7 +145,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(specs())
 def test_whatever_profile_a_pool_may_have_it_decides_and_keeps_the_laws(spec: dict[str, Any]) -> None:
     """As it comes back from a database, where lists are lists and numbers what JSON makes of them."""
@@ -153,7 +154,7 @@ def test_whatever_profile_a_pool_may_have_it_decides_and_keeps_the_laws(spec: di
     check_laws(world, engine.plan(world, chosen, NOW))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(specs(), st.randoms(use_true_random=False))
 def test_in_which_order_a_profile_is_written_means_nothing(spec: dict[str, Any], dice: random.Random) -> None:
     """Databases keep the keys of a mapping in an order of their own."""

@@ -21,6 +21,7 @@ from scheduler.sim.cluster import cluster
 from scheduler.sim.traces.arrival import Arrival
 from scheduler.sim.world import Chance
 from tests.core.worlds import NOW, node, running, stage, think
+from tests.examples_count import examples
 
 HOUR = 3_600.0
 ALONE = Profile("one", ((Overtake(), 1.0),), timetable="repair")
@@ -163,7 +164,7 @@ def test_a_stop_is_worth_it_to_those_who_run_and_wait(world: Snapshot) -> None:
 @given(
     st.lists(st.tuples(st.floats(0.0, 1e4), st.sampled_from([10.0, 300.0, HOUR, 8 * HOUR])), min_size=2, max_size=25)
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_nobody_is_stopped_more_often_than_the_budget_and_all_come_to_their_end(
     lengths: list[tuple[float, float]],
 ) -> None:

@@ -312,6 +312,25 @@ def test_an_element_counts_once_at_a_rung_however_many_stages_it_has(yard: Yard)
     assert [(rung.rung, rung.verdict) for rung in rungs if rung] == [(2, "goes_on"), (1, "stopped")]
 
 
+def test_of_an_element_with_several_stages_the_last_that_reports_counts_as_best(yard: Yard) -> None:
+    both = [{"name": "main", "run": "x"}, {"name": "check", "run": "x"}]
+    agent, row, jobs = running(yard, 8, 3, {"reduction_factor": 3}, stages=both)
+    for job, loss, checked in zip(jobs[:2], (0.01, 0.02), (0.7, 0.6), strict=True):
+        reports(agent, job, 30, loss=loss, speed=loss)
+        agent.set(stage(job, "check"), Phase.RUNNING, progress=Progress(step=10, values={"loss": checked}))
+    yard.cycle()
+    told = read.detail(row, "loss", "min")
+    assert told.halving is not None
+    assert told.best is not None
+    assert [rung.best for rung in told.halving.rungs] == [0.6, 0.01], "none has reached the second rung but main"
+    assert (told.best.value, told.best.index) == (0.6, 1)
+    listed = [one.values["loss"] for one in read.elements(row, jobs[:2])]
+    assert (listed, min(listed)) == ([0.7, 0.6], told.best.value)
+    best = read.detail(row, "speed", "max").best
+    assert best is not None
+    assert (best.value, best.index) == (0.02, 1), "what only an earlier stage reports is taken from there"
+
+
 def test_an_early_stop_keeps_what_an_eviction_promised(yard: Yard) -> None:
     agent, _row, jobs = running(yard, 8, 2)
     urgent = stage(yard.submit(cpus=8))

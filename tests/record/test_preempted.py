@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.fleet.models import Device
+from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Stage
 from scheduler.core.model.lifecycle import Cause
 from tests.record.yard import Yard, cpu, gpu, stage, states
@@ -54,3 +56,46 @@ def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Ya
     yard.cycle()
     assert agent.start() == ["main"]
     assert states(gang)["main"] == "RUNNING"
+
+
+def test_a_cancel_of_what_is_being_preempted_ends_it_for_good_and_keeps_the_promise(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a"), gpu("a", 0), gpu("a", 1))
+    quick, slow = (
+        yard.submit(devices={"kind": "gpu"}, priority="low", preemption={"grace": grace}) for grace in ("5s", "10m")
+    )
+    yard.cycle()
+    agent.start()
+    gang = yard.submit(devices={"kind": "gpu", "count": 2}, priority="urgent", expected="5h", time_limit="20h")
+    yard.cycle()
+    service.cancel(quick, "ada", "not needed")
+    attempt = stage(quick).attempts.get()
+    assert (attempt.stop_why, attempt.stop_for) == (Cause.CANCELLED, stage(gang).id)
+    agent.end(stage(quick), stopped=True)
+    attempt.refresh_from_db()
+    assert (states(quick)["job"], stage(quick).cause, attempt.price) == ("CANCELLED", Cause.CANCELLED, None)
+    freed = Device.objects.get(fenced_for=stage(gang).id)
+    told_at = stage(slow).attempts.get().stop_at
+    assert freed.fenced_until is not None
+    assert told_at is not None
+    assert (freed.fenced_until - told_at).total_seconds() > 600, "the other may take ten minutes to save its work"
+    rival = yard.submit(devices={"kind": "gpu"}, priority="low")
+    yard.cycle()
+    assert states(rival)["main"] == "PENDING"
+    agent.end(stage(slow), stopped=True)
+    yard.cycle()
+    assert agent.start() == ["main"]
+    assert (states(gang)["main"], states(quick)["main"]) == ("RUNNING", "CANCELLED")
+
+
+def test_a_cancel_gives_no_more_time_than_the_stop_under_way(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.start()
+    with transaction.atomic():
+        locked = service.lock([job.id])
+        notes = service.stop(list(locked.values()), [stage(job)], Cause.REQUEUED, timezone.now(), grace_s=7.0)
+        service.settle(locked.values(), notes, timezone.now())
+    service.cancel(job, "ada")
+    attempt = stage(job).attempts.get()
+    assert (attempt.stop_why, attempt.stop_grace_s) == (Cause.CANCELLED, 7.0)

@@ -10,6 +10,7 @@ from scheduler.sim.store import StageRecord
 from scheduler.sim.traces import Arrival
 from scheduler.sim.world import SimulatedWorld
 from tests.core.worlds import node
+from tests.examples_count import examples
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -44,7 +45,7 @@ def test_two_equal_projects_alternate_although_one_came_first() -> None:
     assert gap(entries, 8, HOUR) <= 1.0 + 1e-6
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.integers(1, 8), st.integers(4, 24), st.integers(4, 24), st.floats(0.0, 2 * HOUR), st.sampled_from([600.0, HOUR])
 )

@@ -22,6 +22,7 @@ from scheduler.sim.traces.families import (
     WorkloadFamily,
     generate,
 )
+from tests.examples_count import examples
 
 TRAITS = st.builds(
     WorkloadFamily,
@@ -37,7 +38,7 @@ SEEDS = st.integers(0, 2**31)
 
 
 @given(family=TRAITS, seed=SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_shares_load_and_tail_are_met(family: WorkloadFamily, seed: int) -> None:
     jobs = generate(family, seed)
     assert len({one.id for one in jobs}) == len(jobs) == family.jobs
@@ -54,7 +55,7 @@ def test_shares_load_and_tail_are_met(family: WorkloadFamily, seed: int) -> None
 
 
 @given(family=TRAITS, seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: WorkloadFamily, seed: int) -> None:
     jobs = generate(family, seed)
     assert generate(family, seed) == jobs
@@ -62,7 +63,7 @@ def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: Workl
 
 
 @given(burst=st.floats(5.0, 40.0), seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_burst_is_one_users_and_its_jobs_are_alike(burst: float, seed: int) -> None:
     # So many that no seed strays as far as asserted.
     jobs = generate(WorkloadFamily(0.5, 1.5, 0.3, burst, jobs=8_000), seed)

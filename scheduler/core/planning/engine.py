@@ -52,8 +52,8 @@ class Planner:
     whose reservation changed. So the cost of a cycle grows with the number of changes, not with the size of the
     cluster. :meth:`explained` returns the other waiting stages too.
 
-    Request classes of stages that left are kept. After ``most`` cycles, if given, and after an exception, all state is
-    rebuilt.
+    Of stages that left, little more is kept than of those that wait. After ``most`` cycles, if given, and after an
+    exception, all state is rebuilt.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -20,6 +20,7 @@ from scheduler.core.world.decisions import Decisions
 from scheduler.core.world.occupancy import GOES_ON
 from scheduler.core.world.request_class import RequestClass
 from scheduler.core.world.reservation import grants_of
+from scheduler.core.world.world import SPARE
 
 T = TypeVar("T", Stage, Running, Node)
 # Of more newcomers than this the columns of the queue are written as columns.
@@ -93,6 +94,7 @@ class Deltas(Decisions):
             nodes = {name: one for name, one in nodes.items() if self.nodes.get(name) != one}
             again = self._concerned(snapshot, profiles, nodes)
         windows = self.snapshot.maintenance
+        self._looks += 1
         self._take_over(snapshot, profiles, now)
         self._begin_cycle()
         self.unsettled = set(snapshot.unsettled) | again.unsettled
@@ -123,6 +125,15 @@ class Deltas(Decisions):
         self._see_waiting(waiting)
         self._see_promises()
         self._see_fences()
+        self._forget_who_left()
+
+    def _forget_who_left(self) -> None:
+        """Drop what is kept of requests and owners that nobody waits with, now and then: it costs no more than it did
+        to keep it."""
+        is_less = self._forget_requests(one.option.feasible for one in self.reservations.values())
+        if is_less or len(self.pending.groups) > 2 * len(self.pending) + SPARE:
+            self.pending.forget_groups()
+            self._forget_charges()
 
     def _see_fences(self) -> None:
         """Note for whom devices were freed and until when they are kept, and which stages are being stopped for
@@ -274,8 +285,8 @@ class Deltas(Decisions):
 
     def _see_waiting(self, changes: Mapping[str, Stage | None]) -> None:
         for name, new in changes.items():
-            if name in self.waiting:
-                self._request_here.pop(id(self.waiting[name]), None)
+            if name in self.waiting and (left := self._request_here.pop(id(self.waiting[name]), None)):
+                left.members -= 1
             if new is None and name in self.waiting:
                 del self.waiting[name]
                 self.gated.discard(name)
@@ -286,7 +297,9 @@ class Deltas(Decisions):
                 self.unreserve(name)
         came = [new for new in changes.values() if new is not None]
         self.waiting.update((stage.id, stage) for stage in came)
-        self._request_here.update((id(stage), self._find_request(stage)) for stage in came)
+        for stage in came:
+            request = self._request_here[id(stage)] = self._find_request(stage)
+            request.members += 1
         turning = {stage.pool for stage in came}
         turning = {pool for pool in turning if self.takes_turns(pool)}
         queued = [stage for stage in came if stage.pool not in turning] if turning else came

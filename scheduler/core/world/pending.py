@@ -74,6 +74,7 @@ class PendingTable:
         self._codes_by_group: dict[object, tuple[int, ...]] = {}
         self._by_group: Column = np.zeros((0, len(CODES)), dtype=np.int64)
         self._spare: list[int] = list(range(_START - 1, -1, -1))
+        self._waiting_projects: list[str] | None = None
         self.priority: Column = np.zeros(_START)
         self.submitted_at: Column = np.zeros(_START)
         self.eligible_at: Column = np.zeros(_START)
@@ -108,6 +109,7 @@ class PendingTable:
         self.length_s[at] = length_s
         self.is_used[at] = True
         self.changed.add(at)
+        self._waiting_projects = None
 
     def fill(
         self, stages: Sequence[Stage], groups: Sequence[object], tiers: Sequence[tuple[Any, int]], lengths: Rates
@@ -126,12 +128,14 @@ class PendingTable:
         self.length_s[at] = lengths
         self.is_used[at] = True
         self.changed.update(slots)
+        self._waiting_projects = None
 
     def remove(self, stage_id: str) -> None:
         at = self.slot.pop(stage_id)
         self.stages[at] = None
         self.is_used[at] = False
         self.changed.add(at)
+        self._waiting_projects = None
         self._spare.append(at)
 
     def keep_order(self, order: Column) -> None:
@@ -156,6 +160,29 @@ class PendingTable:
         known = dict(values)
         table = np.array([known.get(name, 0.0) for name in self.projects] or [0.0])
         return table[self.project]
+
+    @property
+    def waiting_projects(self) -> list[str]:
+        """The projects that a stage in use is of; ``projects`` may also have such of which none waits any more."""
+        if self._waiting_projects is None:
+            here = np.flatnonzero(np.bincount(self.project[self.is_used]))
+            self._waiting_projects = [self.projects[code] for code in here.tolist()]
+        return self._waiting_projects
+
+    def forget_groups(self) -> None:
+        """Give the stages in use new codes, so that nothing is kept of what no stage has any more."""
+        used = self.slots()
+        table = self.by_group[np.unique(self.group[used])]
+        for at, sort in enumerate(CODES):
+            kept, names, column = np.unique(table[:, at]), getattr(self, f"{sort}s"), getattr(self, sort)
+            setattr(self, f"{sort}s", [names[code] for code in kept.tolist()])
+            table[:, at] = np.searchsorted(kept, table[:, at])
+            codes = np.searchsorted(kept, column[used])
+            column[:] = 0
+            column[used] = codes
+        self._codes = {(sort, name): code for sort in CODES for code, name in enumerate(getattr(self, f"{sort}s"))}
+        self._codes_by_group = dict(zip(self.groups, map(tuple, table.tolist()), strict=True))
+        self._by_group = table
 
     def _slot_of(self, stage: Stage) -> int:
         at = self.slot.get(stage.id)

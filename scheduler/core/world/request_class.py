@@ -226,6 +226,7 @@ class RequestClass:
 
     ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
     may not use every node: it is pinned to some, avoids some or wants some, by name, label, site or folder.
+    ``members`` is how many waiting stages it has, ``asked_in`` the last look in which somebody asked for it.
     :func:`work_out` makes it; :func:`change` updates it when nodes change.
     """
 
@@ -239,6 +240,8 @@ class RequestClass:
     impossible: Reason | None = None
     evictions_refused: set[str] = field(default_factory=set)
     fastest: FeasibleSet | None = None
+    members: int = 0
+    asked_in: int = 0
     # All ways, those on too few nodes too.
     every: list[FeasibleSet] = field(default_factory=list)
     # By kit and alternative: the devices that match each ask (as positions on the node), of whatever health and of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from scheduler.core.world import request_class as request_classes
 from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
 from scheduler.core.world.victim_index import VictimIndex
+
+# So many request classes without a waiting stage, groups without one and known alternatives are kept in any case: who
+# submits one job after another asks for the same again and again.
+SPARE: Final = 64
 
 
 class World:
@@ -67,6 +72,8 @@ class World:
         self._request_of: dict[object, tuple[object, RequestClass]] = {}
         # Of the very stages that wait, by identity: nobody else can have it while they do.
         self._request_here: dict[int, RequestClass] = {}
+        # How often the state was brought up to date since.
+        self._looks = 0
 
     def _take_over(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
         """Set the snapshot with its pools, projects and quotas; nodes and stages are handled by the deltas."""
@@ -133,7 +140,32 @@ class World:
                 profile = self.profile(stage.pool)
                 found = self._requests[key] = request_classes.work_out(stage, self.fleet, profile, self.snapshot.speeds)
             known = self._request_of[near] = (stage.alternatives, found)
+        known[1].asked_in = self._looks
         return known[1]
+
+    def _forget_requests(self, used: Iterable[FeasibleSet]) -> bool:
+        """Drop request classes of stages that left, once there are more of these than ``SPARE`` and than others.
+
+        Kept are those that somebody asked for since the look before, as for running stages, and those whose feasible
+        sets are ``used``. Returns whether any was dropped.
+        """
+        if len(self._request_of) > 2 * (len(self._request_here) + len(self.running)) + SPARE:
+            self._request_of.clear()
+        idle = [key for key, one in self._requests.items() if not one.members]
+        if len(idle) <= max(SPARE, len(self._requests) - len(idle)):
+            return False
+        here = {id(one) for one in used}
+        gone = [
+            key
+            for key in idle
+            if self._requests[key].asked_in < self._looks - 1
+            and here.isdisjoint(id(one) for one in self._requests[key].every)
+        ]
+        for key in gone:
+            del self._requests[key]
+        if gone:
+            self._request_of.clear()
+        return bool(gone)
 
     def group(self, stage: Stage) -> tuple[object, ...]:
         """Return the key of stages that admission and feasibility treat alike."""

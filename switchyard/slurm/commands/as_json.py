@@ -146,8 +146,12 @@ def job(one: SlurmJob) -> dict[str, Any]:
 
 
 def _resources(one: SlurmJob) -> dict[str, Any]:
-    """Return which nodes a job holds or held, with its share of the cores of each."""
+    """Return which nodes a job holds or held, with what it asked of each; nothing of it is used once it has ended.
+
+    Memory is in MiB, a plain number in this version of the format: 0 for a job that asks for none.
+    """
     each = max(1, one.cpus // one.node_count)
+    is_over = bool(one.job.get("ended_at"))
     return {
         "select_type": ["CORE"],
         "nodes": {
@@ -159,8 +163,8 @@ def _resources(one: SlurmJob) -> dict[str, Any]:
                 {
                     "index": index,
                     "name": name,
-                    "cpus": {"count": each, "used": each},
-                    "memory": {"used": one.memory_mib, "allocated": one.memory_mib},
+                    "cpus": {"count": each, "used": 0 if is_over else each},
+                    "memory": {"used": 0 if is_over else one.memory_mib, "allocated": one.memory_mib},
                     "sockets": [],
                 }
                 for index, name in enumerate(one.nodes)

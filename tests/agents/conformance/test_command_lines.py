@@ -17,6 +17,7 @@ from agents.protocol import IMAGE, DeviceClaim
 from agents.runtimes import engine_probe, engines
 from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.engines import APPTAINER, DOCKER, PODMAN, Box, Engine
+from tests.examples_count import examples
 
 EVERYTHING = frozenset({"memory", "cpus", "pids"})
 ENGINES = [
@@ -113,7 +114,7 @@ def _is_read_only(word: str) -> bool:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     env=st.dictionaries(
         st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
@@ -216,7 +217,7 @@ def test_a_path_that_could_be_read_as_more_than_a_path_is_refused(path: str) -> 
     assert "cannot be shown to a container" in engines.unusable(box(writable=(path,)))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.from_regex(IMAGE, fullmatch=True))
 def test_no_name_of_an_image_looks_like_an_option(image: str) -> None:
     assert re.match(r"[A-Za-z0-9]", image)
