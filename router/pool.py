@@ -231,6 +231,9 @@ class Pools:
             if pool is None or pool.served.id != served.id:
                 pool = Pool(served)
             pool.update(served)
+            if (deleted := self.by_name.get(key)) is not None:
+                # Its name is another's by now: its replicas end when their time to drain is over.
+                before[(served.project, f"{served.name}/{deleted.served.id}")] = deleted
             self.by_name[key] = pool
         for pool in before.values():
             for place in pool.places.values():

@@ -106,8 +106,10 @@ class Upstream(asyncio.Protocol):
         if self.pieces and self.sink is not None:
             body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
             self.pieces.clear()
+            self._begin()
             self.sink.piece(body)
         if self.is_whole and self.sink is not None and self.answered is not None and not self.answered.done():
+            self._begin()
             self.sink.finish()
             self.answered.set_result(None)
 
@@ -133,9 +135,12 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
             self.sink = None
             return
-        if self.sink is not None:
+
+    def _begin(self) -> None:
+        """Pass on the head with the first byte of the body: until then another replica can be asked."""
+        if not self.has_begun and self.sink is not None:
             self.has_begun = True
-            self.sink.begin(status, self.headers, self.length)
+            self.sink.begin(self.status, self.headers, self.length)
 
     def on_body(self, body: bytes) -> None:
         if self.sink is not None:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
@@ -133,7 +134,7 @@ def _count(news: ServiceNews, now: datetime) -> None:
 
 
 def _table() -> Table:
-    """Return all services with the replicas that run."""
+    """Return all services with the replicas that run; those that are deleted, which nobody may call, come first."""
     open_ = list(Replica.objects.select_related("revision").filter(ended_at=None, stopped_at=None, job__isnull=False))
     parts = replicas.parts_of(open_)
     members: dict[int, list[Member]] = {}
@@ -151,7 +152,7 @@ def _table() -> Table:
                     row.drains_at is not None,
                 )
             )
-    services = InferenceService.objects.select_related("project").filter(deleted_at=None).order_by("pk")
+    services = InferenceService.objects.select_related("project").order_by(F("deleted_at").asc(nulls_last=True), "pk")
     return Table([_served(row, members.get(row.pk, [])) for row in services])
 
 

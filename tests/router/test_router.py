@@ -111,7 +111,12 @@ def unavailable(link: Any) -> None:
     link.whole(b"not now", 503)
 
 
-@pytest.mark.parametrize("fault", [hangs_up, garbage, unavailable])
+def only_head(link: Any) -> None:
+    link.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    hangs_up(link)
+
+
+@pytest.mark.parametrize("fault", [hangs_up, garbage, unavailable, only_head])
 def test_another_replica_is_asked_when_one_fails_before_its_first_byte(door: Door, fault: Any) -> None:
     door.serve(2)
     door.engines[0].say = fault
