@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard session start notebook --set kind=gpu    submits the template, waits, and opens the notebook
-  yard session start shell --set kind=cpu       a shell on a device of one's own; its end ends the job
+  yard session start shell --set kind=cpu       a shell on a device; its end ends the job
   yard session && yard session open 17 board && yard session stop 17
 """
 VERBS: Final = ("list", "start", "open", "stop")
