@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard port-forward 17 8888               http://127.0.0.1:8888 is the notebook of job 17
-  ssh -o ProxyCommand="yard port-forward --stdio 17 2222" node    an sshd that the job runs
+  ssh -o ProxyCommand="yard port-forward --stdio 17 2222" node    an sshd that the job started
   yard port-forward 42 6006 --stage train --rank 3 --reason "its TensorBoard"
 """
 

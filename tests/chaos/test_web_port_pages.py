@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,13 +76,24 @@ def signed_in(yard: Yard, browser: Browser) -> Iterator[BrowserContext]:
         yield context
 
 
-def running(yard: Yard, command: list[str] | str, port: int, path: str = "/") -> JobRecord:
+@contextmanager
+def running(yard: Yard, command: list[str] | str, port: int, path: str = "/") -> Iterator[JobRecord]:
     """A job that listens on this port."""
     spec = {"name": "notebook", "memory": "2GiB", "env": {"PYTHONPATH": str(ROOT)}}
     what = {"run": command} if isinstance(command, str) else {"command": command}
     made = yard.client.jobs.submit({**spec, **what, "ports": [{"name": "lab", "port": port, "path": path}]})
-    assert eventually(lambda: all(each["listens"] for each in yard.client.jobs.ports(made)))
-    return made
+    try:
+        assert eventually(lambda: all(each["listens"] for each in yard.client.jobs.ports(made)))
+        yield made
+    finally:
+        ended(yard, made)
+
+
+def ended(yard: Yard, job: JobRecord) -> None:
+    """End a job, if it has not ended."""
+    if not job.refresh().is_final:
+        yard.client.jobs.cancel(job)
+        job.wait(timeout_s=60)
 
 
 def opened(context: BrowserContext, yard: Yard, job: JobRecord) -> Page:
@@ -96,29 +108,28 @@ def opened(context: BrowserContext, yard: Yard, job: JobRecord) -> Page:
 
 def test_a_hostile_page_of_a_job_can_do_nothing_to_the_dashboard(yard: Yard, signed_in: BrowserContext) -> None:
     port = free_port(18_200)
-    job = running(yard, [sys.executable, "-m", "tests.chaos.web_app", str(port), str(free_port(18_600))], port)
-    page = opened(signed_in, yard, job)
-    expect(page.get_by_role("heading")).to_have_text("notebook")
-    assert page.url.startswith("http://s-")
-    before = {each["name"]: each["value"] for each in signed_in.cookies(f"http://127.0.0.1:{yard.up.port}")}
-    assert "yard_session" in before
-    found = page.evaluate(TRY, yard.up.port)
-    assert [what for what, was_done in found.items() if was_done] == []
-    # What it planted stayed at its own host, where it leads nobody anywhere.
-    assert {each["name"]: each["value"] for each in signed_in.cookies(f"http://127.0.0.1:{yard.up.port}")} == before
-    assert [each["name"] for each in signed_in.cookies(f"http://localhost:{yard.up.port}")] == []
-    page.reload()
-    expect(page.get_by_role("heading")).to_have_text("notebook")
-    # In a frame of its own it is shown neither by the dashboard's page nor by that of another session.
-    framed = page.evaluate(
-        """url => new Promise(done => { const frame = document.createElement("iframe"); frame.src = url;
-           frame.onload = () => { try { done(!!frame.contentDocument?.querySelector("nav")) } catch { done(false) } };
-           document.body.append(frame); })""",
-        f"http://127.0.0.1:{yard.up.port}/",
-    )
-    assert framed is False
-    yard.client.jobs.cancel(job)
-    job.wait(timeout_s=60)
+    with running(yard, [sys.executable, "-m", "tests.chaos.web_app", str(port), str(free_port(18_600))], port) as job:
+        page = opened(signed_in, yard, job)
+        expect(page.get_by_role("heading")).to_have_text("notebook")
+        assert page.url.startswith("http://s-")
+        before = {each["name"]: each["value"] for each in signed_in.cookies(f"http://127.0.0.1:{yard.up.port}")}
+        assert "yard_session" in before
+        found = page.evaluate(TRY, yard.up.port)
+        assert [what for what, was_done in found.items() if was_done] == []
+        # What it planted stayed at its own host, where it leads nobody anywhere.
+        assert {each["name"]: each["value"] for each in signed_in.cookies(f"http://127.0.0.1:{yard.up.port}")} == before
+        assert [each["name"] for each in signed_in.cookies(f"http://localhost:{yard.up.port}")] == []
+        page.reload()
+        expect(page.get_by_role("heading")).to_have_text("notebook")
+        # The dashboard is not shown in a frame of it.
+        framed = page.evaluate(
+            """url => new Promise(done => { const frame = document.createElement("iframe"); frame.src = url;
+               frame.onload = () => { try { done(!!frame.contentDocument?.querySelector("nav")) }
+                                      catch { done(false) } };
+               document.body.append(frame); })""",
+            f"http://127.0.0.1:{yard.up.port}/",
+        )
+        assert framed is False
 
 
 @pytest.mark.long
@@ -128,16 +139,15 @@ def test_jupyterlab_opens_and_its_kernel_answers(yard: Yard, signed_in: BrowserC
     port = free_port(18_300)
     options = f"--allow-root --no-browser --ip 127.0.0.1 --port {port}"
     run = f'HOME={tmp_path} JUPYTER_TOKEN="$YARD_PORT_TOKEN" exec {jupyter} lab {options}'
-    job = running(yard, f"cd {tmp_path}; {run}", port, "/lab?token={token}")
-    page = opened(signed_in, yard, job)
-    page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
-    cell = page.locator(".jp-Notebook .cm-content").first
-    expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
-    cell.press_sequentially("print(6 * 7)")
-    expect(cell).to_have_text("print(6 * 7)")
-    cell.press("Shift+Enter")
-    expect(page.locator(".jp-OutputArea-output pre").first).to_have_text("42\n")
-    yard.client.jobs.cancel(job)
-    job.wait(timeout_s=60)
-    page.reload()
-    expect(page.locator("h1")).to_have_text("Not open")
+    with running(yard, f"cd {tmp_path}; {run}", port, "/lab?token={token}") as job:
+        page = opened(signed_in, yard, job)
+        page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
+        cell = page.locator(".jp-Notebook .cm-content").first
+        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
+        cell.press_sequentially("print(6 * 7)")
+        expect(cell).to_have_text("print(6 * 7)")
+        cell.press("Shift+Enter")
+        expect(page.locator(".jp-OutputArea-output pre").first).to_have_text("42\n")
+        ended(yard, job)
+        page.reload()
+        expect(page.locator("h1")).to_have_text("Not open")
