@@ -15,7 +15,7 @@ RECORD = sorted(p for p in (ROOT / "controlplane").rglob("*.py") if "migrations"
 ENGINE = sorted(p for part in ("core", "policies") for p in (ROOT / "scheduler" / part).rglob("*.py"))
 # Who may write which state: stages and jobs, nodes, and traces of stages; and a simulated past, which no transition
 # led to.
-PAST = {"controlplane/demo/cluster.py", "controlplane/demo/today.py"}
+PAST = {"controlplane/demo/cluster.py", "controlplane/demo/profiled.py", "controlplane/demo/today.py"}
 WRITERS = {"controlplane/jobs/service.py", "controlplane/fleet/service.py", "controlplane/jobs/traces.py"} | PAST
 WRITERS |= {"controlplane/providers/service.py"}
 
