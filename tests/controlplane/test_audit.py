@@ -33,8 +33,8 @@ from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
-from controlplane.retention.models import Override
 from controlplane.providers.models import NodeProvider
+from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
 from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
@@ -576,9 +576,9 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             return [made, change(PriorityClass.objects.get(name="p"), "priorityclass.change", name="p", value=6)]
         case "NodeProvider":
             form = {
-                **{"name": "hpc", "kind": "slurm", "pool": town.pool.pk, "settings": '{"python": "/usr/bin/python3"}'},
-                **{"shapes": '[{"name": "small", "cpus": 1, "memory_gib": 1}]', "min_nodes": 0, "max_nodes": 1},
-                **{"hours": 1, "idle_s": 300, "wait_s": 3600},
+                "name": "hpc", "kind": "slurm", "pool": town.pool.pk, "settings": '{"python": "/usr/bin/python3"}',
+                "shapes": '[{"name": "small", "cpus": 1, "memory_gib": 1}]', "min_nodes": 0, "max_nodes": 1,
+                "hours": 1, "idle_s": 300, "wait_s": 3600,
             }
             made = add("nodeprovider.add", **form)
             row = NodeProvider.objects.get(name="hpc")
