@@ -576,9 +576,16 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             return [made, change(PriorityClass.objects.get(name="p"), "priorityclass.change", name="p", value=6)]
         case "NodeProvider":
             form = {
-                "name": "hpc", "kind": "slurm", "pool": town.pool.pk, "settings": '{"python": "/usr/bin/python3"}',
-                "shapes": '[{"name": "small", "cpus": 1, "memory_gib": 1}]', "min_nodes": 0, "max_nodes": 1,
-                "hours": 1, "idle_s": 300, "wait_s": 3600,
+                "name": "hpc",
+                "kind": "slurm",
+                "pool": town.pool.pk,
+                "settings": '{"python": "/usr/bin/python3"}',
+                "shapes": '[{"name": "small", "cpus": 1, "memory_gib": 1}]',
+                "min_nodes": 0,
+                "max_nodes": 1,
+                "hours": 1,
+                "idle_s": 300,
+                "wait_s": 3600,
             }
             made = add("nodeprovider.add", **form)
             row = NodeProvider.objects.get(name="hpc")
