@@ -33,6 +33,7 @@ from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
+from controlplane.providers.models import NodeProvider
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
 from controlplane.services.models import InferenceService
@@ -598,6 +599,23 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
         case "PriorityClass":
             made = add("priorityclass.add", name="p", value=5)
             return [made, change(PriorityClass.objects.get(name="p"), "priorityclass.change", name="p", value=6)]
+        case "NodeProvider":
+            form = {
+                "name": "hpc",
+                "kind": "slurm",
+                "pool": town.pool.pk,
+                "settings": '{"python": "/usr/bin/python3"}',
+                "shapes": '[{"name": "small", "cpus": 1, "memory_gib": 1}]',
+                "min_nodes": 0,
+                "max_nodes": 1,
+                "hours": 1,
+                "idle_s": 300,
+                "wait_s": 3600,
+            }
+            made = add("nodeprovider.add", **form)
+            row = NodeProvider.objects.get(name="hpc")
+            changed = change(row, "nodeprovider.change", **{**form, "max_nodes": 2})
+            return [made, changed, delete(row, "nodeprovider.delete")]
         case "Node":
             node = Node.objects.get(name="n1")
             return [
