@@ -31,7 +31,7 @@ COPY switchyard switchyard
 # What is imported is named, and the working folder is not: manage.py and the commands of docker-compose.yml say -P.
 ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static PYTHONPATH=/srv/switchyard
 RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home yard \
-    && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/join \
+    && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/router /run/join \
     && install -d -m 0711 /var/lib/switchyard-agent /srv/shared \
     && YARD_SECRET_KEY=only-to-collect-static-files-while-building python manage.py collectstatic --no-input --verbosity 0 \
     && python -m compileall -q .

@@ -1,6 +1,7 @@
 """What the containers of docker-compose.yml do once: make secrets, prepare the database, and watch a file's age.
 
-``python -m deploy.container secrets FOLDER | add-secrets-key FOLDER | prepare STORAGE TOKEN | recent FILE SECONDS``
+``python -m deploy.container secrets FOLDER ROUTER | add-secrets-key FOLDER | prepare STORAGE TOKEN |
+recent FILE SECONDS``
 
 Nothing secret is printed: what a container prints, a log collector may keep for years.
 """
@@ -18,14 +19,15 @@ from deploy.local.home import new_secrets_key, write_private
 from deploy.prepare import prepare as make_first_records
 
 SECRETS_KEYS = "secrets.keys"
+ROUTER_KEY = "router.key"
 
 
-def make_secrets(folder: Path) -> int:
-    """Make the database's password, the signing key and the key for secrets where they are missing; nothing is ever
-    overwritten."""
+def make_secrets(folder: Path, router: Path) -> int:
+    """Make the database's password, the signing key, the key for secrets and that of the router where they are missing;
+    nothing is ever overwritten. ``router`` is a folder that has the router's key alone: all that it may see."""
     folder.mkdir(parents=True, exist_ok=True)
-    password_file, key_file, secrets_keys = (
-        folder / name for name in ("database.password", "django.key", SECRETS_KEYS)
+    password_file, key_file, secrets_keys, router_key = (
+        folder / name for name in ("database.password", "django.key", SECRETS_KEYS, ROUTER_KEY)
     )
     if not password_file.exists():
         write_private(password_file, secrets.token_urlsafe(32))
@@ -33,6 +35,10 @@ def make_secrets(folder: Path) -> int:
         write_private(key_file, secrets.token_urlsafe(64) + "\n")
     if not secrets_keys.exists():
         write_private(secrets_keys, new_secrets_key())
+    if not router_key.exists():
+        write_private(router_key, secrets.token_urlsafe(48) + "\n")
+    router.mkdir(parents=True, exist_ok=True)
+    write_private(router / ROUTER_KEY, router_key.read_text())
     # libpq reads this file where PGPASSFILE names it, so that no password stands in an environment.
     write_private(folder / "pgpass", f"*:*:*:switchyard:{password_file.read_text()}\n")
     return 0
@@ -72,7 +78,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m deploy.container")
     commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("secrets").add_argument("folder", type=Path)
+    first = commands.add_parser("secrets")
+    first.add_argument("folder", type=Path)
+    first.add_argument("router", type=Path)
     commands.add_parser("add-secrets-key").add_argument("folder", type=Path)
     first = commands.add_parser("prepare")
     first.add_argument("storage")
@@ -87,7 +95,7 @@ def main() -> int:
     """Dispatch to the command."""
     arguments = parser().parse_args()
     if arguments.command == "secrets":
-        return make_secrets(arguments.folder)
+        return make_secrets(arguments.folder, arguments.router)
     if arguments.command == "add-secrets-key":
         return add_secrets_key(arguments.folder)
     if arguments.command == "prepare":

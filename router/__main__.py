@@ -63,8 +63,8 @@ async def serve(options: argparse.Namespace, secret: str) -> None:
         front.abort()
 
 
-def main() -> None:
-    """Parse the command line and serve."""
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="router", description="Carries requests for services to their replicas.")
     parser.add_argument("--control", default=os.environ.get("YARD_URL", ""), help="address of the control plane")
     parser.add_argument(
@@ -73,6 +73,12 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8480, help="TCP port (default: %(default)s)")
     parser.add_argument("--name", default=socket.gethostname()[:63], help="a name for this router")
+    return parser
+
+
+def main() -> None:
+    """Parse the command line and serve."""
+    parser = command_line()
     options = parser.parse_args()
     if not options.control or not options.key_file:
         parser.error("--control and --key-file are needed, or YARD_URL and YARD_ROUTER_KEY_FILE")

@@ -142,6 +142,18 @@ def test_an_agent_sees_no_secret_and_no_store(name: str) -> None:
     assert "--run-as" not in agent["command"], "a root agent runs stages as nobody unless it is told otherwise"
 
 
+def test_the_router_sees_its_own_key_and_no_store() -> None:
+    router = OURS["router"]
+    assert set(volumes(router)) == {"router"}
+    assert not set(router["networks"]) & {net for store in OTHERS.values() for net in store["networks"]}
+    assert option(router["command"], "--key-file") == "/run/router/router.key"
+    host = re.fullmatch(r"http://(\w+):8470", option(router["command"], "--control"))
+    assert host
+    assert host[1] in OURS["web"]["environment"]["YARD_ALLOWED_HOSTS"].split(",")
+    assert set(router["networks"]) & set(OURS[host[1]]["networks"])
+    assert all(set(router["networks"]) & set(agent["networks"]) for agent in AGENTS.values())
+
+
 def test_the_stores_are_reached_by_the_control_plane_only() -> None:
     for name, service in SERVICES.items():
         for network in service.get("networks", []):
@@ -236,6 +248,10 @@ def understood_by_module(module: str, arguments: list[str]) -> None:
         from agents.main import parser
 
         parser().parse_args(arguments)
+    elif module == "router":
+        from router.__main__ import command_line
+
+        command_line().parse_args(arguments)
     else:
         assert module == "deploy.container"
         from deploy.container import parser as container_parser
@@ -285,10 +301,11 @@ def test_nothing_secret_stands_in_the_file() -> None:
                 assert value.startswith("/run/yard/"), variable
 
 
-def test_only_the_two_servers_are_published_and_on_loopback_only() -> None:
+def test_only_the_three_servers_are_published_and_on_loopback_only() -> None:
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
         "web": ["127.0.0.1:8470:8470"],
         "gateway": ["127.0.0.1:8471:8471"],
+        "router": ["127.0.0.1:8472:8472"],
     }
 
 
@@ -337,9 +354,13 @@ def test_the_image_starts_what_the_web_service_starts() -> None:
 def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
     from deploy.container import make_secrets
 
-    make_secrets(tmp_path)
-    first = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    make_secrets(tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == first
-    assert set(first) == {"database.password", "django.key", "pgpass", "secrets.keys"}
-    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+    def made() -> dict[str, str]:
+        make_secrets(tmp_path / "yard", tmp_path / "router")
+        return {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+
+    first = made()
+    assert made() == first
+    names = ("database.password", "django.key", "pgpass", "router.key", "secrets.keys")
+    assert set(first) == {"router/router.key", *(f"yard/{name}" for name in names)}
+    assert first["router/router.key"] == first["yard/router.key"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*") if path.is_file())

@@ -22,13 +22,18 @@ def read(unit: Path) -> ConfigParser:
     return parser
 
 
-@pytest.mark.parametrize("name", ["web", "gateway", "scheduler", "worker", "questions", "beat"])
+@pytest.mark.parametrize("name", ["web", "gateway", "scheduler", "worker", "questions", "beat", "router"])
 def test_a_unit_runs_its_containers_command(name: str) -> None:
     unit = read(ROOT / "deploy" / "systemd" / f"switchyard-{name}.service")
     program, *options = shlex.split(unit["Service"]["ExecStart"].replace("%%", "%"))
     other_program, *other = SERVICES[name]["command"]
     assert Path(program).name == other_program
-    places = {"0.0.0.0": "127.0.0.1", "/tmp/beat": "/var/lib/switchyard/beat"}  # the container's and the host's
+    places = {  # the container's and the host's
+        "0.0.0.0": "127.0.0.1",
+        "/tmp/beat": "/var/lib/switchyard/beat",
+        "http://web:8470": "http://127.0.0.1:8470",
+        "/run/router/router.key": "%d/router.key",
+    }
     assert options == [places.get(word, word) for word in other]
 
 
