@@ -27,6 +27,8 @@ ALL: dict[str, Any] = {
     "scheduler": {"replicas": 2},
     "networkPolicy": {"storesTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
     "image": {"digest": "sha256:" + "a" * 64, "pullSecrets": [{"name": "pull"}]},
+    "sessionsUrl": "https://*.example-sessions.net",
+    "router": {"enabled": True, "url": "https://models.example.org", "tlsSecret": "tls"},
     "agents": {
         "enabled": True,
         "joinSecret": "join",
@@ -87,9 +89,9 @@ def test_it_is_in_step_with_the_compose_file(chart: Any) -> None:
     assert deployments.keys() == OURS.keys() - AGENTS.keys() - {"secrets", "migrate"}
     for name, deployment in deployments.items():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["command"] == OURS[name]["command"]
+        assert container["command"] == [word.replace("//web:", "//yard-web:") for word in OURS[name]["command"]]
         told = {each["name"] for each in container["env"]}
-        assert OURS[name]["environment"].keys() - {"PGPASSFILE", "YARD_SIGN_IN_COMMAND"} <= told
+        assert (OURS[name].get("environment") or {}).keys() - {"PGPASSFILE", "YARD_SIGN_IN_COMMAND"} <= told
     (agent,) = named(documents, "DaemonSet")["agent"]["spec"]["template"]["spec"]["containers"]
     for compose in AGENTS.values():
         assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": compose["cap_add"]}
@@ -112,6 +114,15 @@ def test_nobody_has_more_rights_than_it_needs(chart: Any) -> None:
     assert not agent.keys() & {"hostPID", "hostNetwork", "hostIPC"}
 
 
+def test_the_router_sees_its_own_key_and_no_store(chart: Any) -> None:
+    pod = dict(pods(rendered(chart, ALL)))["router"]
+    (container,) = pod["containers"]
+    assert [each["name"] for each in container["env"]] == ["YARD_LOG_LEVEL"]
+    (volume,) = pod["volumes"]
+    assert [each["key"] for each in volume["secret"]["items"]] == ["router.key"]
+    assert "router" not in named(rendered(chart, NEEDED), "Deployment")
+
+
 def test_no_secret_stands_in_what_is_rendered(chart: Any) -> None:
     documents = rendered(chart, ALL)
     assert not named(documents, "Secret")
@@ -127,7 +138,7 @@ def test_the_workers_are_reached_by_nobody(chart: Any) -> None:
     policies = named(documents, "NetworkPolicy")
     assert policies.keys() == named(documents, "Deployment").keys() | {"migrate"}
     for name, policy in policies.items():
-        assert bool(policy["spec"]["ingress"]) == (name in {"web", "gateway"})
+        assert bool(policy["spec"]["ingress"]) == (name in {"web", "gateway", "router"})
     servers = {name: service["spec"]["selector"] for name, service in named(documents, "Service").items()}
     for name, selector in servers.items():
         assert selector == policies[name]["spec"]["podSelector"]["matchLabels"]
@@ -149,6 +160,8 @@ def test_tables_are_made_before_anything_new_starts(chart: Any) -> None:
         ({"webb": {}}, "webb"),
         ({"web": {"replicas": "many"}}, "replicas"),
         ({"agents": {"enabled": True}}, "joinSecret"),
+        ({"router": {"enabled": True}}, "url"),
+        ({"sessionsUrl": "https://example.org"}, "sessionsUrl"),
         ({"migrate": {"lockTimeout": "for ever"}}, "lockTimeout"),
     ],
 )

@@ -36,9 +36,11 @@ labels:
 - {name: YARD_HOME, value: /var/lib/switchyard}
 - {name: YARD_URL, value: {{ .Values.url | quote }}}
 - {name: YARD_AGENTS_URL, value: {{ .Values.agentsUrl | quote }}}
+- {name: YARD_SESSIONS_URL, value: {{ .Values.sessionsUrl | quote }}}
 - {name: YARD_ALLOWED_HOSTS, value: "127.0.0.1,{{ .Release.Name }}-gateway,{{ .Release.Name }}-web"}
 - {name: YARD_BEHIND_PROXY, value: {{ ternary "1" "" (hasPrefix "https://" .Values.url) | quote }}}
 - {name: YARD_CLUSTER, value: {{ .Values.cluster | quote }}}
+- {name: YARD_CLUSTERS, value: {{ .Values.clusters | quote }}}
 - {name: YARD_LOG_LEVEL, value: {{ .Values.logLevel }}}
 {{- range $name, $value := .Values.environment }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
