@@ -66,7 +66,8 @@ class Pairs:
 
     def bring_up(self) -> None:
         environment, home = self.up.environment, Home(self.up.home)
-        web, gateway = free_port(self.up.port + 2), free_port(self.up.port + 3)
+        # Beyond the ports of the stack itself, whose router may not listen yet.
+        web, gateway = free_port(self.up.port + 10), free_port(self.up.port + 11)
         self.environment = {**environment, "YARD_DB_POOL": "4"}
         self.commands = {
             "web": list(parts.web(home, web, "self", {}).command),
@@ -198,15 +199,17 @@ def pairs(tmp_path: Path) -> Iterator[Pairs]:
         made = Pairs(up, tmp_path, random.Random(int(os.environ.get("YARD_CHAOS_SEED", "1"))))
         made.bring_up()
         yard = Yard(up, made.client)
-        yard.agent("north", made.doors["gateway"].url)
-        for node in made.client.nodes.list():
-            if node["name"] != "north":
-                made.client.nodes.drain(node["name"], "the test uses an agent of its own")
-        yield made
-        for agent in yard.agents:
-            agent.terminate()
-            agent.wait()
-        made.take_down()
+        try:
+            yard.agent("north", made.doors["gateway"].url)
+            for node in made.client.nodes.list():
+                if node["name"] != "north":
+                    made.client.nodes.drain(node["name"], "the test uses an agent of its own")
+            yield made
+        finally:
+            for agent in yard.agents:
+                agent.terminate()
+                agent.wait()
+            made.take_down()
 
 
 def test_whatever_of_a_pair_is_killed_each_job_runs_once_and_people_are_served(pairs: Pairs) -> None:
