@@ -168,7 +168,7 @@ def test_each_searches_once_at_a_time_and_all_together_so_many(
 def test_searches_are_counted_apart_from_reads(town: Town, searched: Job, settings: Any, monkeypatch: Any) -> None:
     settings.RATE_LIMITS = {"read": 100, "write": 1, "search": 1, "anonymous": 1}
     monkeypatch.setattr(throttle.time, "time", lambda: 1_700_000_003.0)
-    monkeypatch.setattr(throttle.PerUser, "_blind_until", 0.0)
+    monkeypatch.setattr(throttle, "_blind_until", 0.0)
     path = f"/jobs/{searched.number}/logs/search?text=x"
     assert [town.owner.get(path).status_code for _ in range(12)] == [200] * 10 + [429] * 2
     assert town.owner.get("/whoami").status_code == 200

@@ -194,7 +194,7 @@ def test_what_was_done_to_a_job_is_told(town: Town) -> None:
         "prep 已就地调整：cpu_weight 50，已暂停（夜间）",
         "prep 已就地调整：cpu_weight 恢复为启动时的值，已继续",
         f"owner 挂起了 #{job.number} job：等一等",
-        f"owner 放行了 #{job.number} job",
+        f"owner 释放了 #{job.number} job",
     )
     before = 1 << 28
     back = Released("GPU-n1-0", before, most_bytes=31 << 30, left_bytes=before, after_s=0.3, is_back=True)
