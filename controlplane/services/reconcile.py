@@ -69,7 +69,8 @@ def targets(wish: Wish) -> dict[int, int]:
         if wish.former is None or wish.former in wish.failed:
             return {}
         return {wish.former: wish.replicas}
-    if wish.canary < 100 and wish.former is not None and wish.former not in wish.failed and wish.replicas:
+    is_tried = wish.former not in (None, wish.revision) and wish.former not in wish.failed
+    if wish.canary < 100 and wish.former is not None and is_tried and wish.replicas:
         # At least one of each, whatever the share.
         new = min(max(1, round(wish.replicas * wish.canary / 100)), max(1, wish.replicas - 1))
         return {wish.revision: new, wish.former: max(1, wish.replicas - new)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controlplane.services.reconcile import ReplicaHere, ReplicaStanding, Wish, most, reconcile, targets
@@ -102,6 +102,8 @@ def settle(wish: Wish, here: list[ReplicaHere], broken: frozenset[int] = frozens
     raise AssertionError(f"it never settles: {wish} {here}")
 
 
+# The former revision is the present one: a share of it is all of it.
+@example(Wish(1, 2, former=1, canary=10), [ReplicaHere(0, 2, ReplicaStanding.READY)])
 @given(wishes(), worlds)
 def test_it_settles_at_what_is_wanted(wish: Wish, here: list[ReplicaHere]) -> None:
     wish = replace(wish, waits=frozenset())
