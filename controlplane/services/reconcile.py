@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -55,12 +55,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    """What to do: revisions of which one is started each, and replicas by their ids. ``weights`` are for routers."""
+    """What to do: revisions of which one is started each, and replicas by their ids."""
 
     start: tuple[int, ...] = ()
     drain: tuple[int, ...] = ()
     stop: tuple[int, ...] = ()
-    weights: Mapping[int, int] = field(default_factory=dict)
 
 
 def targets(wish: Wish) -> dict[int, int]:
@@ -89,7 +88,7 @@ def reconcile(wish: Wish, here: Sequence[ReplicaHere]) -> ServicePlan:
         if one.standing is ReplicaStanding.DRAINING
         and ((one.is_left and not one.outstanding) or one.drains_s >= wish.drain_s)
     ]
-    return ServicePlan(_missing(wish, wanted, serving, len(here)), tuple(drain), tuple(stop), weights(wish, wanted))
+    return ServicePlan(_missing(wish, wanted, serving, len(here)), tuple(drain), tuple(stop))
 
 
 def _missing(wish: Wish, wanted: Mapping[int, int], serving: Sequence[ReplicaHere], count: int) -> tuple[int, ...]:
@@ -127,8 +126,8 @@ def _extra(wish: Wish, wanted: Mapping[int, int], serving: Sequence[ReplicaHere]
     return found
 
 
-def weights(wish: Wish, wanted: Mapping[int, int]) -> dict[int, int]:
-    """Return the shares of the requests by revision; empty if all replicas count alike."""
-    if len(wanted) == 2 and wish.former is not None:
+def weights(wish: Wish) -> dict[int, int]:
+    """Return the shares of the requests by revision, for routers; empty if all replicas count alike."""
+    if len(targets(wish)) == 2 and wish.former is not None:
         return {wish.revision: wish.canary, wish.former: 100 - wish.canary}
     return {}

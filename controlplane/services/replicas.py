@@ -96,7 +96,7 @@ def follow(row: InferenceService, now: datetime) -> ServicePlan:
         _note_ready(each, revisions[each.row.revision.number], now)
     is_heard = row.heard_at is not None and now - row.heard_at < timedelta(seconds=HEARD_S)
     _scale(row, now)
-    wish = _wish(row, revisions, now)
+    wish = wish_of(row, revisions, now)
     plan = reconcile(wish, [_standing(each, row, is_heard, now) for each in here])
     by_id = {each.row.pk: each for each in here}
     for number in plan.drain:
@@ -116,12 +116,7 @@ def follow(row: InferenceService, now: datetime) -> ServicePlan:
 def _look(row: InferenceService, now: datetime) -> list[_Seen]:
     open_ = list(Replica.objects.select_related("revision").filter(revision__service=row, ended_at=None))
     found = {job.number: job for job in Job.objects.filter(number__in=[one.job for one in open_ if one.job])}
-    parts = {
-        part.attempt.stage.job.number: part
-        for part in Part.objects.select_related("attempt__stage__job", "node").filter(
-            attempt__stage__job__in=list(found.values()), ended_at=None, rank=0, phase=Phase.RUNNING
-        )
-    }
+    parts = parts_of(open_)
     return [_Seen(one, found.get(one.job or 0), parts.get(one.job or 0)) for one in open_]
 
 
@@ -133,15 +128,21 @@ def _note_end(each: _Seen, revision: ServiceRevision, now: datetime) -> None:
     row.ended_at = now
     if row.stopped_at is None:
         row.fault = _why(job)
-        was_steady = row.ready_at is not None and now - row.ready_at > timedelta(seconds=STEADY_S)
-        revision.failures = 1 if was_steady else revision.failures + 1
-        pause = min(FIRST_PAUSE_S * 2 ** min(revision.failures - 1, 10), LONGEST_PAUSE_S)
-        revision.retry_at = now + timedelta(seconds=pause)
-        revision.fault = row.fault
-        if revision.ready_at is None and revision.failures >= PATIENCE:
-            revision.is_failed = True
-        revision.save(update_fields=["failures", "retry_at", "fault", "is_failed"])
+        if row.ready_at is not None and now - row.ready_at > timedelta(seconds=STEADY_S):
+            revision.failures = 0
+        _count_failure(revision, row.fault, now)
     row.save(update_fields=["ended_at", "fault"])
+
+
+def _count_failure(revision: ServiceRevision, fault: str, now: datetime) -> None:
+    """Count one more replica in a row that failed: the next is started ever later, and of what never served none."""
+    revision.failures += 1
+    revision.fault = fault
+    pause = min(FIRST_PAUSE_S * 2 ** min(revision.failures - 1, 10), LONGEST_PAUSE_S)
+    revision.retry_at = now + timedelta(seconds=pause)
+    if revision.ready_at is None and revision.failures >= PATIENCE:
+        revision.is_failed = True
+    revision.save(update_fields=["failures", "fault", "retry_at", "is_failed"])
 
 
 def _why(job: Job | None) -> str:
@@ -217,7 +218,8 @@ def _scale(row: InferenceService, now: datetime) -> None:
     row.wishes = kept
 
 
-def _wish(row: InferenceService, revisions: dict[int, ServiceRevision], now: datetime) -> Wish:
+def wish_of(row: InferenceService, revisions: dict[int, ServiceRevision], now: datetime) -> Wish:
+    """Return what a service is to have, given its revisions by their numbers."""
     given = row.settings
     return Wish(
         row.revision,
@@ -275,12 +277,7 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
         ]
         replica.ended_at = now
         replica.save(update_fields=["fault", "ended_at"])
-        revision.failures += 1
-        revision.fault = replica.fault
-        pause = min(FIRST_PAUSE_S * 2 ** min(revision.failures - 1, 10), LONGEST_PAUSE_S)
-        revision.retry_at = now + timedelta(seconds=pause)
-        revision.is_failed = revision.ready_at is None and revision.failures >= PATIENCE
-        revision.save(update_fields=["failures", "fault", "retry_at", "is_failed"])
+        _count_failure(revision, replica.fault, now)
         return
     replica.job = job.number
     replica.save(update_fields=["job"])

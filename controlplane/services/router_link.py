@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Prefetch
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
@@ -26,7 +26,8 @@ from controlplane.accounts import service as access
 from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.services import replicas
-from controlplane.services.models import InferenceService, Replica, ServiceMinute
+from controlplane.services.models import InferenceService, Replica, ServiceMinute, ServiceRevision
+from controlplane.services.reconcile import weights
 from router.protocol import AskKey, Caller, Member, Report, Served, ServiceNews, Table
 
 LARGEST: Final = 8 * 2**20
@@ -72,7 +73,7 @@ def sync(request: HttpRequest) -> HttpResponse:
     report = msgspec.json.decode(request.body, type=Report)
     now = timezone.now()
     _take(report, now)
-    return _answer(_table())
+    return _answer(_table(now))
 
 
 @by_router
@@ -113,18 +114,19 @@ def _take(report: Report, now: datetime) -> None:
 
 
 def _count(news: ServiceNews, now: datetime) -> None:
-    row = InferenceService.objects.filter(pk=news.id).first()
-    if row is None:
-        return
     is_asked = bool(news.requests or news.queued or news.active)
     change = {"queued": news.queued, "active": news.active, "heard_at": now}
-    InferenceService.objects.filter(pk=news.id).update(**change, **({"asked_at": now} if is_asked else {}))
-    ready = Replica.objects.filter(revision__service=row, ended_at=None, is_healthy=True, drains_at=None).count()
+    row = InferenceService.objects.filter(pk=news.id)
+    if not row.update(**change, **({"asked_at": now} if is_asked else {})):
+        return
     if not (is_asked or news.failed or news.refused) and now.second % 10:
         return
+    ready = Replica.objects.filter(revision__service=news.id, ended_at=None, is_healthy=True, drains_at=None).count()
     with transaction.atomic():
         minute, _made = ServiceMinute.objects.select_for_update().get_or_create(
-            service=row, at=now.replace(second=0, microsecond=0), defaults={"first_bytes": replicas.empty_counts()}
+            service_id=news.id,
+            at=now.replace(second=0, microsecond=0),
+            defaults={"first_bytes": replicas.empty_counts()},
         )
         for name in ("requests", "failed", "refused", "retried"):
             setattr(minute, name, getattr(minute, name) + getattr(news, name))
@@ -133,7 +135,7 @@ def _count(news: ServiceNews, now: datetime) -> None:
         minute.save()
 
 
-def _table() -> Table:
+def _table(now: datetime) -> Table:
     """Return all services with the replicas that run; those that are deleted, which nobody may call, come first."""
     open_ = list(Replica.objects.select_related("revision").filter(ended_at=None, stopped_at=None, job__isnull=False))
     parts = replicas.parts_of(open_)
@@ -152,19 +154,26 @@ def _table() -> Table:
                     row.drains_at is not None,
                 )
             )
-    services = InferenceService.objects.select_related("project").order_by(F("deleted_at").asc(nulls_last=True), "pk")
-    return Table([_served(row, members.get(row.pk, [])) for row in services])
+    services = InferenceService.objects.select_related("project").prefetch_related(
+        Prefetch("revisions", ServiceRevision.objects.only("service", "number", "is_failed", "retry_at"))
+    )
+    return Table(
+        [
+            _served(row, members.get(row.pk, []), now)
+            for row in services.order_by(F("deleted_at").asc(nulls_last=True), "pk")
+        ]
+    )
 
 
-def _served(row: InferenceService, members: list[Member]) -> Served:
+def _served(row: InferenceService, members: list[Member], now: datetime) -> Served:
     given = row.settings
-    share = given["canary"]
+    wish = replicas.wish_of(row, {one.number: one for one in row.revisions.all()}, now)
     return Served(
         row.pk,
         row.project.name,
         row.name,
         members,
-        weights={row.revision: share, row.former: 100 - share} if share < 100 and row.former else {},
+        weights=weights(wish),
         concurrency=given["concurrency"],
         queue=given["queue"],
         wait_s=given["wait_s"],

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.accounts import service as access
 from controlplane.jobs.models import Job
 from controlplane.services import replicas
-from controlplane.services.models import InferenceService, Replica
+from controlplane.services.models import InferenceService, Replica, ServiceRevision
 from scheduler.core.model.lifecycle import FINAL
 from tests.controlplane.people import Town
 
@@ -143,6 +143,22 @@ def test_another_file_is_a_revision_and_numbers_are_none(cluster: Cluster) -> No
     assert owner.patch(path, {"max": 4}, **{"if-match": etag}).status_code == 412
     assert owner.patch(path, {"max": 4}).status_code == 428
     assert owner.patch(path, {"min": 9}, **any_).status_code == 422
+
+
+def test_routers_are_told_the_share_of_a_canary_as_long_as_it_can_serve(cluster: Cluster) -> None:
+    for _ in range(3):
+        cluster.follow()
+    other = {**FILE, "template": {**FILE["template"], "env": {"A": "1"}}, "rollout": {"canary": "20%"}}  # type: ignore[dict-item]
+    cluster.town.owner.patch(f"{PATH}/{cluster.number}", {"file": other}, **{"if-match": "*"})
+
+    def shares() -> Any:
+        empty = {"router": "r", "members": [], "services": []}
+        (service,) = told(cluster.router, "sync", empty)["services"]
+        return service.get("weights", {})
+
+    assert shares() == {"1": 80, "2": 20}
+    ServiceRevision.objects.filter(number=2).update(is_failed=True)
+    assert shares() == {}
 
 
 def test_who_may_see_change_and_call_it(cluster: Cluster) -> None:
