@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.connection import connect
+from switchyard.cli.named import number_of
 from switchyard.cli.output import Column, Row
-from switchyard.problem import NotFound, UsageError
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -115,16 +116,7 @@ def _patch(args: argparse.Namespace, client: Client) -> dict[str, Any]:
 
 
 def _number(args: argparse.Namespace, client: Client) -> int:
-    """Return the number of the schedule that is named."""
-    if args.schedule.isdecimal():
-        return int(args.schedule)
-    found = list(client.schedules.list(name=args.schedule, project=args.project or None))
-    if len(found) == 1:
-        return int(found[0]["id"])
-    if not found:
-        raise NotFound(f"there is no schedule {args.schedule} that you may see; yard schedule lists them")
-    places = ", ".join(f"{one['id']} of {one['project']}" for one in found)
-    raise UsageError(f"{args.schedule} is the name of several schedules, {places}: give its number or --project")
+    return number_of("schedule", args.schedule, args.project, client.schedules.list)
 
 
 def _run(args: argparse.Namespace, client: Client) -> int:

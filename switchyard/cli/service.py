@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output
 from switchyard.cli.connection import connect
+from switchyard.cli.named import number_of
 from switchyard.cli.output import Column, Row
-from switchyard.problem import NotFound, SwitchyardError, UsageError, WaitTimeout
+from switchyard.problem import SwitchyardError, UsageError, WaitTimeout
 
 if TYPE_CHECKING:
     import argparse
@@ -109,16 +110,7 @@ def wait_until_ready(client: Client, number: int, timeout_s: float | None) -> An
 
 
 def _number(args: argparse.Namespace, client: Client) -> int:
-    """Return the number of the service that is named."""
-    if args.service.isdecimal():
-        return int(args.service)
-    found = list(client.services.list(name=args.service, project=args.project or None))
-    if len(found) == 1:
-        return int(found[0]["id"])
-    if not found:
-        raise NotFound(f"there is no service {args.service} that you may see; yard service lists them")
-    places = ", ".join(f"{one['id']} of {one['project']}" for one in found)
-    raise UsageError(f"{args.service} is the name of several services, {places}: give its number or --project")
+    return number_of("service", args.service, args.project, client.services.list)
 
 
 def _shown(args: argparse.Namespace, found: Row) -> None:

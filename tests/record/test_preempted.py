@@ -7,9 +7,9 @@ from django.utils import timezone
 
 from controlplane.fleet.models import Device
 from controlplane.jobs import service
-from controlplane.jobs.models import Attempt, Stage
+from controlplane.jobs.models import Attempt, Job, Stage
 from scheduler.core.model.lifecycle import Cause
-from tests.record.yard import Yard, cpu, gpu, stage, states
+from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 
 def test_the_pause_grows_with_each_preemption_and_costs_no_retry(yard: Yard) -> None:
@@ -33,7 +33,8 @@ def test_the_pause_grows_with_each_preemption_and_costs_no_retry(yard: Yard) -> 
     assert pauses == [5, 10, 20]
 
 
-def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Yard) -> None:
+def two_stopped_for_a_gang(yard: Yard) -> tuple[Agent, Job, Job, Job]:
+    """Return an agent of two GPUs, a job on each with 5 s and 10 min of grace, and the gang they are stopped for."""
     agent = yard.agent("a", cpu("a"), gpu("a", 0), gpu("a", 1))
     quick, slow = (
         yard.submit(devices={"kind": "gpu"}, priority="low", preemption={"grace": grace}) for grace in ("5s", "10m")
@@ -42,6 +43,11 @@ def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Ya
     agent.start()
     gang = yard.submit(devices={"kind": "gpu", "count": 2}, priority="urgent", expected="5h", time_limit="20h")
     yard.cycle()
+    return agent, quick, slow, gang
+
+
+def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Yard) -> None:
+    agent, quick, slow, gang = two_stopped_for_a_gang(yard)
     assert {states(job)["main"] for job in (quick, slow)} == {"STOPPING"}
     agent.end(stage(quick), stopped=True)
     rival = yard.submit(devices={"kind": "gpu"}, priority="low")
@@ -59,14 +65,7 @@ def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Ya
 
 
 def test_a_cancel_of_what_is_being_preempted_ends_it_for_good_and_keeps_the_promise(yard: Yard) -> None:
-    agent = yard.agent("a", cpu("a"), gpu("a", 0), gpu("a", 1))
-    quick, slow = (
-        yard.submit(devices={"kind": "gpu"}, priority="low", preemption={"grace": grace}) for grace in ("5s", "10m")
-    )
-    yard.cycle()
-    agent.start()
-    gang = yard.submit(devices={"kind": "gpu", "count": 2}, priority="urgent", expected="5h", time_limit="20h")
-    yard.cycle()
+    agent, quick, slow, gang = two_stopped_for_a_gang(yard)
     service.cancel(quick, "ada", "not needed")
     attempt = stage(quick).attempts.get()
     assert (attempt.stop_why, attempt.stop_for) == (Cause.CANCELLED, stage(gang).id)
