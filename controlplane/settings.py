@@ -410,11 +410,11 @@ SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
 
 # Requests a second that one person may send, over ten seconds: those that read, those that write; and one address that
 # names nobody.
-RATE_LIMITS = {"read": 200, "write": 500, "search": 3, "anonymous": 100}
+RATE_LIMITS = {"read": 200, "write": 500, "search": 6, "anonymous": 100}
 for _limit in _list("YARD_RATE_LIMITS"):
     _name, _, _value = _limit.partition("=")
     if _name not in RATE_LIMITS or not _value.isdecimal() or not 0 < int(_value) <= 1_000_000:
-        raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,search=3')
+        raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,search=6')
     RATE_LIMITS[_name] = int(_value)
 
 

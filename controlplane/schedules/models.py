@@ -14,7 +14,8 @@ class Schedule(models.Model):
     """A job file that is submitted as ``user`` at each time of the cron line ``cron`` in the time zone ``zone``.
 
     ``next_at`` is the next time, null while it is paused or after the last. ``fault`` is why the newest submission was
-    refused, ``refusals`` how many in a row were. :mod:`controlplane.schedules.service` alone writes it.
+    refused, ``refusals`` how many in a row were; both are told in the ``language`` of who made or changed it last.
+    :mod:`controlplane.schedules.service` alone writes it.
     """
 
     class Overlap(models.TextChoices):
@@ -54,6 +55,7 @@ class Schedule(models.Model):
     next_at = models.DateTimeField(null=True, editable=False)
     fault = models.CharField(max_length=500, blank=True, editable=False)
     refusals = models.PositiveIntegerField(default=0, editable=False)
+    language = models.CharField(max_length=20, db_default="en", editable=False)
     made_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
-from django.utils.translation import override
 
 from controlplane import cron
 from controlplane.accounts import audit
@@ -51,7 +51,7 @@ class ScheduleRefused(Exception):
 
 def make(user: User, now: datetime, **given: Any) -> Schedule:
     """Make a schedule of this user. Raises :class:`ScheduleRefused`, and ``InvalidSpec`` with the job file's faults."""
-    row = Schedule(user=user, **given)
+    row = Schedule(user=user, language=_language(), **given)
     resolved = _checked(row, now)
     with transaction.atomic():
         project = Project.objects.select_for_update().get(pk=resolved.project.pk)
@@ -84,7 +84,7 @@ def change(user: User, row: Schedule, now: datetime, **given: Any) -> Schedule:
             locked.next_at = None
         else:
             _checked(locked, now)
-        locked.fault, locked.refusals = "", 0
+        locked.fault, locked.refusals, locked.language = "", 0, _language()
         locked.save()
         if (after := _told(locked)) != before:
             audit.record("schedule.change", locked, before=before, after=after)
@@ -102,7 +102,8 @@ def run_now(row: Schedule, now: datetime) -> ScheduleRun:
     """Submit a schedule now, beside its times, whether its job before has ended or not."""
     with transaction.atomic():
         locked = Schedule.objects.select_for_update().select_related("user", "project").get(pk=row.pk)
-        done = _submitted(locked, now, now)
+        with override(locked.language):
+            done = _submitted(locked, now, now)
         locked.save()
     return done
 
@@ -120,7 +121,8 @@ def submit_due(now: datetime) -> int:
                 .first()
             )
             if row is not None:
-                count += _follow(row, now)
+                with override(row.language):
+                    count += _follow(row, now)
     return count
 
 
@@ -137,8 +139,7 @@ def _follow(row: Schedule, now: datetime) -> int:
     caught = {"none": 0, "last": 1 if come == missed else 0, "all": MOST_CAUGHT_UP}[row.catch_up]
     left_out = missed[:-caught] if caught else missed
     for at in left_out:
-        with override("en"):
-            _note(row, at, now, ScheduleRun.RunOutcome.MISSED, detail=_("the server was away"))
+        _note(row, at, now, ScheduleRun.RunOutcome.MISSED, detail=_("the server was away"))
     for at in come[len(left_out) :]:
         _submitted_unless_busy(row, at, now)
         if row.is_paused:
@@ -153,8 +154,7 @@ def _submitted_unless_busy(row: Schedule, due_at: datetime, now: datetime) -> No
     if row.overlap != Schedule.Overlap.ALLOW and (before := _running(row)):
         numbers = ", ".join(f"#{job.number}" for job in before[:3])
         if row.overlap == Schedule.Overlap.SKIP:
-            with override("en"):
-                said = _("job {numbers} has not ended").format(numbers=numbers)
+            said = _("job {numbers} has not ended").format(numbers=numbers)
             _note(row, due_at, now, ScheduleRun.RunOutcome.SKIPPED, detail=said)
             return
         service.cancel_many([job.id for job in before], _actor(row), f"schedule {row.name} comes again")
@@ -173,7 +173,7 @@ def _running(row: Schedule) -> list[Job]:
 def _submitted(row: Schedule, due_at: datetime, now: datetime) -> ScheduleRun:
     """Submit the job file of a schedule, and note what became of it; its row is saved by the caller."""
     try:
-        with transaction.atomic(), override("en"):
+        with transaction.atomic():
             if not row.user.is_active:
                 raise ScheduleRefused("inactive", _("user {user} is deactivated").format(user=row.user.get_username()))
             (made,) = service.submit_many([_file(row)], row.user, actor=_actor(row))
@@ -206,6 +206,11 @@ def _note(row: Schedule, due_at: datetime, now: datetime, outcome: str, **more: 
 def _forget_old(row: Schedule) -> None:
     kept = row.runs.order_by("-due_at").values("pk")[:MOST_RUNS_KEPT]
     row.runs.exclude(pk__in=kept).delete()
+
+
+def _language() -> str:
+    """Return the language of who asks, in which later refusals are told."""
+    return get_language() or "en"
 
 
 def _actor(row: Schedule) -> str:

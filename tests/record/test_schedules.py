@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils.translation import override
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,17 @@ def test_who_lost_their_project_has_no_job_submitted_and_reads_why(yard: Yard) -
     assert {outcome for _, outcome in outcomes(row)} == {"refused"}
     assert (row.is_paused, row.next_at, row.refusals) == (True, None, service.PATIENCE)
     assert "/project" in row.fault
+
+
+def test_a_refusal_is_told_in_the_language_of_who_made_it(yard: Yard) -> None:
+    yard.agent("a")
+    with override("zh-hans"):
+        row = made(yard)
+    yard.user.is_active = False
+    yard.user.save()
+    service.submit_due(NOW + timedelta(hours=1))
+    row.refresh_from_db()
+    assert row.fault == row.runs.get().detail == f"用户 {yard.user.get_username()} 已停用"
 
 
 def test_two_workers_submit_a_time_once(yard: Yard, transactional_db: None) -> None:
