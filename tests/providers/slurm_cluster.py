@@ -125,6 +125,9 @@ class SlurmOnThisHost:
         """Return the jobs in these states as ``id state name``."""
         return self.say("squeue", "--noheader", f"--states={states}", "--format=%i %T %j").splitlines()
 
+    def live(self) -> list[str]:
+        return self.jobs()
+
     def empty(self) -> None:
         """End all jobs at once."""
         self.say("scancel", "--signal=KILL", "--user", _user())
