@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('providers', '0001_providers'),
+        ("providers", "0001_providers"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='nodeprovider',
-            name='kind',
-            field=models.CharField(help_text='The engine: slurm, ray, kubernetes, command or local.', max_length=20),
+            model_name="nodeprovider",
+            name="kind",
+            field=models.CharField(help_text="The engine: slurm, ray, kubernetes, command or local.", max_length=20),
         ),
     ]
