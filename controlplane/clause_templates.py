@@ -101,6 +101,7 @@ RECORD: Final[Mapping[str, str]] = {
     "EndpointUnreachable": _("endpoint {what} cannot be reached"),
     "EndpointUntrusted": _("endpoint {what} has no certificate that the server trusts"),
     "EndpointSilent": _("endpoint {what} took too long to answer"),
+    "DeviceUnnamed": _("the devices of shape {what} need a vendor, or the resource of a device plugin"),
     "AnswerTooLong": _("{what} answered more than it may"),
     "ProgramSaid": _("its program failed: {what}"),
     "SettingsWrong": _("its settings do not fit this release: {what}"),

@@ -35,15 +35,26 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class EndpointAnswer:
-    """What an engine answered; ``said`` is the end of a short text without secrets, for people."""
+    """What an engine answered. ``secrets`` are what people must not be told of it."""
 
     status: int
     body: bytes
-    said: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def is_well(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def said(self) -> str:
+        """The end of the answer as one short line for people."""
+        return self.in_words(self.body[-8_192:].decode(errors="replace"))
+
+    def in_words(self, text: str) -> str:
+        """Return the end of a text from the answer as one short line for people."""
+        for secret in filter(None, self.secrets):
+            text = text.replace(secret, "***")
+        return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[-200:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +67,21 @@ class EngineEndpoint:
     context: ssl.SSLContext | None = field(default=None, repr=False)
 
     def ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, secret: str = "", kind: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        secret: str = "",
+        accept: str = "application/json",
     ) -> EndpointAnswer:
-        """Send one request and return its answer, whatever its status is. ``kind`` is the body's type if it is another
-        than JSON; ``secret`` must not be repeated in what is said of the answer. Raises EngineFault where none came,
-        or one that is too long; whether the request had an effect is unknown then."""
+        """Send one request and return its answer, whatever its status is; ``secret`` must not be repeated in what is
+        said of it. Raises EngineFault where none came, or one that is too long; whether the request had an effect is
+        unknown then."""
         host, port = str(self.parts.hostname), self.parts.port or (443 if self.context else 80)
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": accept}
         if body is not None:
-            headers["Content-Type"] = kind or "application/json"
+            headers["Content-Type"] = "application/json"
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         sent = None if body is None else msgspec.json.encode(body)
@@ -84,15 +101,7 @@ class EngineEndpoint:
             raise EngineFault("EndpointSilent", self.name)
         if len(read) > MOST_READ:
             raise EngineFault("AnswerTooLong", self.name)
-        return EndpointAnswer(response.status, read, _said(read, (self.token, secret)))
-
-
-def _said(read: bytes, secrets: tuple[str, ...]) -> str:
-    """Return the end of an answer as one line, without these secrets."""
-    text = read[-8_192:].decode(errors="replace")
-    for secret in filter(None, secrets):
-        text = text.replace(secret, "***")
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[-200:]
+        return EndpointAnswer(response.status, read, (self.token, secret))
 
 
 def of(name: str) -> EngineEndpoint:
