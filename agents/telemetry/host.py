@@ -16,6 +16,7 @@ import psutil
 
 from agents.devices.vendors import Probe
 from agents.devices.worker import Worker
+from agents.notes import NoteText
 from agents.protocol import (
     Clause,
     Conditions,
@@ -226,7 +227,8 @@ class HostView:
             labels=self.labels,
             mounts=self.mounts,
             executor=self.executor,
-            lacks=self.lacks,
+            lacks=[str(NoteText(each)) for each in self.lacks],
+            lacks_said=[[each] for each in self.lacks],
             devices=devices,
             interfaces=self._interfaces,
             disks=self._disks,
