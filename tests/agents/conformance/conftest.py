@@ -7,15 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.delegated.capacity import Delegation, ForeignShape
+from agents.delegated.executor import DelegatedExecutor, delegated
 from agents.isolation import run_as
 from agents.link.server import Server
 from agents.protocol import Exit, Phase, Wanted
@@ -28,7 +31,16 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
+from tests.providers.slurm_cluster import PATH, SlurmOnThisHost, missing, running
 
+# What an engine cannot give, by scenario: shown on the node page as well (see ``lacks`` of the engine).
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "slurm": {
+        "test_somebody_who_enters_has_what_it_has_and_their_exit_code_is_told": "LacksSessions",
+        "test_somebody_who_enters_ends_with_it_and_when_they_leave": "LacksSessions",
+        "test_a_running_part_moves_to_other_cores_stops_and_goes_on": "LacksShares",
+    }
+}
 STANDIN = Path(__file__).with_name("standin.py")
 IMAGE = "localhost/yard-test:1"
 
@@ -47,7 +59,7 @@ class Stand:
 
     @property
     def in_container(self) -> bool:
-        return self.kind != "process"
+        return self.kind not in ("process", "slurm")
 
     def intent(self, wanted: Wanted, below: Path | None = None) -> Intent:
         folder = str((below or self.folder) / wanted.part)
@@ -136,13 +148,33 @@ def _real_image() -> str:
     return os.environ.get("YARD_TEST_CONTAINER_IMAGE", "")
 
 
-@pytest.fixture(params=["process", "standin", "podman"])
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[SlurmOnThisHost]:
+    """A Slurm of two compute nodes on this host; ``SLURM_CONF`` of this process names it."""
+    if lacks := missing():
+        pytest.skip(f"NO SLURM HERE ({', '.join(lacks)}): apt-get install slurmctld slurmd slurm-client munge")
+    with (
+        tempfile.TemporaryDirectory(prefix="yard-slurm-") as folder,
+        pytest.MonkeyPatch.context() as environment,
+        running(Path(folder)) as cluster,
+    ):
+        environment.setenv("SLURM_CONF", str(cluster.conf))
+        environment.setenv("PATH", PATH)
+        yield cluster
+
+
+@pytest.fixture(params=["process", "standin", "podman", "slurm"])
 async def stand(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Stand]:
-    """An executor of each kind. ``podman`` needs the program and YARD_TEST_CONTAINER_IMAGE, an image with a shell."""
+    """An executor of each kind. ``podman`` needs the program and YARD_TEST_CONTAINER_IMAGE, an image with a shell, and
+    ``slurm`` the programs of Slurm."""
     kind: str = request.param
+    if why := EXCEPTIONS.get(kind, {}).get(request.function.__name__):
+        pytest.skip(f"NAMED EXCEPTION of {kind}: {why}")
     image = ""
+    if kind == "slurm":
+        request.getfixturevalue("slurm")
     if kind == "standin":
         install_standin(tmp_path / "bin", "podman")
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
@@ -169,12 +201,29 @@ async def stand(
 
     def again() -> Executor:
         """The executor of an agent that has just been started on the same ground."""
+        if kind == "slurm":
+            for former in delegates:
+                former.close()
+            delegates.append(slurm_executor(ground, tmp_path))
+            return delegates[-1]
         return ProcessExecutor(ground) if kind == "process" else ContainerExecutor(ground)
 
+    delegates: list[DelegatedExecutor] = []
     made = Stand(kind, again(), again, tmp_path, image, parent=parent)
     yield made
     await _clear(made)
+    for each in delegates:
+        each.close()
     parent.close()
+
+
+def slurm_executor(ground: Ground, state: Path) -> DelegatedExecutor:
+    """An executor over the Slurm that this process names, which has begun."""
+    state.chmod(0o755)
+    delegation = Delegation("slurm", [ForeignShape("small", cpus=2, memory_gib=0.5, nodes=2)])
+    executor = delegated(delegation, ground, "login", str(state))
+    executor.begin()
+    return executor
 
 
 def install_standin(folder: Path, name: str) -> None:
