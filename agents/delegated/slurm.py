@@ -10,14 +10,11 @@ on a command line or in a comment.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -33,6 +30,7 @@ from agents.delegated import (
     label,
     program,
 )
+from agents.delegated.package import START, supervisor_package
 from agents.ends import clause, told
 from agents.protocol import Clause, Exit
 from agents.supervisor.record import GUEST, shim_record, write_whole
@@ -72,9 +70,6 @@ _CLOSED: Final = ("down", "drain", "fail", "maint", "unknown", "future", "power"
 SINFO_EVERY_S: Final = 30.0
 # For the job to end by itself before Slurm ends it.
 _SPARE_S: Final = 60.0
-_START: Final = (
-    "import sys; sys.path.append(sys.argv[1]); from agents.supervisor.foreign import run; sys.exit(run(sys.argv[2]))"
-)
 
 
 class ShapeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -131,7 +126,7 @@ class SlurmEngine:
         """Nothing: the order of the supervisor is there already."""
 
     def submit(self, order: ForeignOrder) -> str:
-        given = f'#!/bin/sh\nexec {self.options.python} -I -S -c "{_START}" {self.package} {_quoted(order.folder)}\n'
+        given = f'#!/bin/sh\nexec {self.options.python} -I -S -c "{START}" {self.package} {_quoted(order.folder)}\n'
         answer = program.ask(["sbatch", "--parsable", *self._words(order)], given)
         if answer.code != 0:
             is_sure = _REFUSED in answer.err and not any(words in answer.err for words in _UNSURE)
@@ -265,25 +260,6 @@ class SlurmEngine:
 
 
 _OVER: Final = ("Invalid job id", "already completing or completed", "Job/step already")
-
-
-def supervisor_package(state: Path) -> Path:
-    """Copy what a supervisor needs to the shared folder, under a name that tells which version it is; return its
-    folder. A job that still waits keeps the one that it was submitted with."""
-    source = Path(__file__).resolve().parents[1]
-    files = [source / f"{name}.py" for name in ("__init__", "ends", "masking", "notes")]
-    files += [path for folder in ("supervisor", "isolation") for path in sorted((source / folder).glob("*.py"))]
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    made = state / f"supervisor-{digest}"
-    if not made.exists():
-        draft = state / f"supervisor-{digest}.draft"
-        shutil.rmtree(draft, ignore_errors=True)
-        for path in files:
-            target = draft / "agents" / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        draft.rename(made)
-    return made
 
 
 def _job(mark: label.Label, handle: str, state: str, starts: str, why: str, source: str) -> ForeignJob:

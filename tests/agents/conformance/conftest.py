@@ -31,18 +31,21 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
+from tests.providers.ray_cluster import PROGRAM as RAY
+from tests.providers.ray_cluster import RayOnThisHost
+from tests.providers.ray_cluster import running as ray_running
 from tests.providers.slurm_cluster import PATH, SlurmOnThisHost, missing, running
 
 # What an engine cannot give, by scenario: shown on the node page as well (see ``lacks`` of the engine).
-EXCEPTIONS: dict[str, dict[str, str]] = {
-    "slurm": {
-        "test_somebody_who_enters_has_what_it_has_and_their_exit_code_is_told": "LacksSessions",
-        "test_somebody_who_enters_ends_with_it_and_when_they_leave": "LacksSessions",
-        "test_a_running_part_moves_to_other_cores_stops_and_goes_on": "LacksShares",
-    }
+_LACKING = {
+    "test_somebody_who_enters_has_what_it_has_and_their_exit_code_is_told": "LacksSessions",
+    "test_somebody_who_enters_ends_with_it_and_when_they_leave": "LacksSessions",
+    "test_a_running_part_moves_to_other_cores_stops_and_goes_on": "LacksShares",
 }
+EXCEPTIONS: dict[str, dict[str, str]] = {"slurm": _LACKING, "ray": _LACKING}
 STANDIN = Path(__file__).with_name("standin.py")
 IMAGE = "localhost/yard-test:1"
+SHAPES = [ForeignShape("small", cpus=2, memory_gib=0.5, nodes=2)]
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Stand:
 
     @property
     def in_container(self) -> bool:
-        return self.kind not in ("process", "slurm")
+        return self.kind not in ("process", *EXCEPTIONS)
 
     def intent(self, wanted: Wanted, below: Path | None = None) -> Intent:
         folder = str((below or self.folder) / wanted.part)
@@ -163,18 +166,33 @@ def slurm() -> Iterator[SlurmOnThisHost]:
         yield cluster
 
 
-@pytest.fixture(params=["process", "standin", "podman", "slurm"])
+@pytest.fixture(scope="session")
+def ray() -> Iterator[RayOnThisHost]:
+    """A Ray of one host."""
+    if RAY is None:
+        pytest.skip("NO RAY HERE: make a virtual environment, pip install 'ray[default]', YARD_TEST_RAY=VENV/bin/ray")
+    with tempfile.TemporaryDirectory(prefix="yard-ray-") as folder, ray_running(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["process", "standin", "podman", "slurm", "ray"])
 async def stand(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Stand]:
     """An executor of each kind. ``podman`` needs the program and YARD_TEST_CONTAINER_IMAGE, an image with a shell, and
-    ``slurm`` the programs of Slurm."""
+    ``slurm`` and ``ray`` the programs of these."""
     kind: str = request.param
     if why := EXCEPTIONS.get(kind, {}).get(request.function.__name__):
         pytest.skip(f"NAMED EXCEPTION of {kind}: {why}")
     image = ""
+    foreign: Delegation | None = None
     if kind == "slurm":
         request.getfixturevalue("slurm")
+        foreign = Delegation("slurm", SHAPES)
+    if kind == "ray":
+        cluster: RayOnThisHost = request.getfixturevalue("ray")
+        options = {"url": cluster.url, "token_file": f"{cluster.folder}/token", "python": sys.executable}
+        foreign = Delegation("ray", SHAPES, options)
     if kind == "standin":
         install_standin(tmp_path / "bin", "podman")
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
@@ -201,10 +219,10 @@ async def stand(
 
     def again() -> Executor:
         """The executor of an agent that has just been started on the same ground."""
-        if kind == "slurm":
+        if foreign is not None:
             for former in delegates:
                 former.close()
-            delegates.append(slurm_executor(ground, tmp_path))
+            delegates.append(foreign_executor(foreign, ground, tmp_path))
             return delegates[-1]
         return ProcessExecutor(ground) if kind == "process" else ContainerExecutor(ground)
 
@@ -217,10 +235,9 @@ async def stand(
     parent.close()
 
 
-def slurm_executor(ground: Ground, state: Path) -> DelegatedExecutor:
-    """An executor over the Slurm that this process names, which has begun."""
+def foreign_executor(delegation: Delegation, ground: Ground, state: Path) -> DelegatedExecutor:
+    """An executor over a foreign engine, which has begun."""
     state.chmod(0o755)
-    delegation = Delegation("slurm", [ForeignShape("small", cpus=2, memory_gib=0.5, nodes=2)])
     executor = delegated(delegation, ground, "login", str(state))
     executor.begin()
     return executor
