@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from bench import foreign
 from bench.figures import Figures, quantile
 from bench.serving.load import Load, Under, request, streams
 from bench.stack import ROOT, Bench, fresh_stack
@@ -43,7 +44,8 @@ def measure() -> Figures:
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
     ]
-    return Figures({**figures}, remarks)
+    shares, said = foreign.scenarios()
+    return Figures({**figures, **shares}, [*remarks, *said])
 
 
 def _added(port: int, behind: int) -> dict[str, float]:
