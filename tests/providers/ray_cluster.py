@@ -54,10 +54,12 @@ class RayOnThisHost:
 
     def start_head(self) -> None:
         port = free_port(self.port + 1)
+        agent = free_port(port + 1)
         words = [
             str(PROGRAM), "start", "--head", "--block", "--disable-usage-stats", f"--num-cpus={self.cpus}",
             "--memory=2000000000", "--object-store-memory=80000000", f"--port={port}", "--node-ip-address=127.0.0.1",
-            "--dashboard-host=127.0.0.1", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}/t",
+            "--dashboard-host=127.0.0.1", f"--dashboard-port={self.port}", f"--dashboard-agent-listen-port={agent}",
+            f"--temp-dir={self.folder}/t",
         ]  # fmt: skip
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "YARD_"))},
@@ -68,13 +70,15 @@ class RayOnThisHost:
             self.head = subprocess.Popen(
                 words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        self.until(lambda: self.jobs() is not None)
+        ready = {"entrypoint": "true", "submission_id": f"ready-{secrets.token_hex(4)}"}
+        self.until(lambda: self.ask("POST", "/api/jobs/", ready))
+        self.until(lambda: self.jobs("SUCCEEDED"))
 
-    def ask(self, method: str, path: str) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return what its REST API answers, None if nothing or a fault."""
         with contextlib.suppress(httpx.HTTPError):
             headers = {"Authorization": f"Bearer {self.token}"}
-            answer = httpx.request(method, self.url + path, headers=headers, timeout=10, trust_env=False)
+            answer = httpx.request(method, self.url + path, headers=headers, json=body, timeout=20, trust_env=False)
             if answer.is_success:
                 return answer.json()
         return None

@@ -40,7 +40,10 @@ def lab(yard: Yard, ray: RayOnThisHost, tmp_path: Path, settings: Any) -> Iterat
     """A provider that wants one node always."""
     settings.PROVIDER_ENDPOINTS = str(ray.endpoints)
     waits = tmp_path / "agent"
-    waits.write_text("#!/bin/sh\ncase $* in *stop-all*) exit 0;; esac\nexec sleep 600\n")
+    waits.write_text(
+        f'#!/bin/sh\ncase $1 in -c) exec {sys.executable} "$@";; esac\n'
+        "case $* in *stop-all*) exit 0;; esac\nexec sleep 600\n"
+    )
     waits.chmod(0o755)
     yield NodeProvider.objects.create(
         name="lab", kind="ray", pool=yard.pool, shapes=[SHAPE], min_nodes=1, max_nodes=2, hours=0.5,

@@ -1,8 +1,8 @@
 """Pilots as Jobs of a Kubernetes cluster, over plain HTTPS with a service account's token.
 
 The official client would bring 15 packages for eight requests. A Job and the Secret with its join token are named after
-the pilot's label, so an API server refuses a second one; a Job makes one pod, and its token admits one agent once. A pod
-that is evicted or preempted ends when its grace is over: until then its node drains.
+the pilot's label, so an API server refuses a second one; a Job makes one pod, and its token admits one agent once. A
+pod that is evicted or preempted ends when its grace is over: until then its node drains.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from controlplane.providers import endpoint, script, typed
+from controlplane.providers import apart, endpoint, script, typed
 from controlplane.providers.engine import (
     LABEL,
     EngineFault,
@@ -100,9 +101,10 @@ class RayCluster:
     def _order(self, order: PilotOrder) -> dict[str, Any]:
         grace_s = float(self.given.get("grace_s", script.GRACE_S)) + END_S
         lasts = ["timeout", "--foreground", f"--kill-after={grace_s:.0f}", f"{order.hours * 3600:.0f}"]
+        runs = [self.given["python"], "-c", Path(apart.__file__).read_text(), *lasts, "sh", "-c"]
         return {
             "submission_id": order.label,
-            "entrypoint": f"exec {shlex.join([*lasts, 'sh', '-c', _WITHOUT_RAY + script.of(order, self.given)])}",
+            "entrypoint": f"exec {shlex.join([*runs, _WITHOUT_RAY + script.of(order, self.given)])}",
             "entrypoint_num_cpus": order.shape["cpus"],
             "entrypoint_memory": int(order.shape["memory_gib"] * GIB),
             **_devices(order.shape),
@@ -113,7 +115,7 @@ class RayCluster:
         }
 
     def down(self, handles: Sequence[str], *, force: bool = False) -> None:
-        # Ray has one way to stop: all processes are told, and killed once the wait that was set for the job is over.
+        # Ray has one way to stop: the job is told, and killed once the wait that was set for it is over.
         for label in handles:
             answer = self._ask("POST", f"/api/jobs/{label}/stop")
             if not answer.is_well and answer.status != 404:
