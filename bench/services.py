@@ -43,7 +43,7 @@ def measure() -> Figures:
     figures |= slurm_figures()
     remarks = [
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
-        "slurm_overhead_ms: submission to the command's start, through the stack less by sbatch alone, medians in turns",
+        "slurm_overhead_ms: submission to start, through the stack less by sbatch alone; medians, in turns",
         "foreign_lost, foreign_doubled: of 100 jobs, with the agent killed six times and slurmctld five",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
     ]
