@@ -459,9 +459,10 @@ class DelegatedExecutor:
     def _never(self, part: TrackedPart, end: Exit) -> None:
         """End a part whose command never began, unless it begins at this moment."""
         if take(part.intent.folder):
+            # Its job, which finds nothing to do now, is ended after that, and as a stray if the engine is silent.
+            self._end(part, end)
             if part.job is not None and part.job.state is not ForeignState.ENDED:
                 self.engine.kill(part.job)
-            self._end(part, end)
 
     def _take_its_word(self, part: TrackedPart) -> None:
         """End a part as the engine says, because no supervisor told how it ended."""

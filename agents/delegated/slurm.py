@@ -312,7 +312,7 @@ def _wait_s(text: str) -> float | None:
 
 
 def _said(err: str) -> Clause:
-    return clause("ForeignSaid", words=err or "-")
+    return clause("AsTold", words=err or "-")
 
 
 def _nonsense(source: str, printed: str) -> EngineSilent:

@@ -32,7 +32,7 @@ from agents.delegated.decision import Do, PartState, decide
 from agents.delegated.executor import DelegatedExecutor, best
 from agents.delegated.logs import LogCopy
 from agents.delegated.slurm import SlurmEngine
-from agents.ends import clause
+from agents.ends import clause, told
 from agents.isolation import run_as
 from agents.link.server import Server
 from agents.protocol import Clause, DeviceClaim, Exit, Phase, Wanted
@@ -373,6 +373,7 @@ class TableEngine:
     submitted: list[str] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
     is_down: bool = False
+    is_deaf: bool = False
     loses_answers: bool = False
     holds: bool = False
     text: dict[str, bytes] = field(default_factory=dict)
@@ -383,7 +384,7 @@ class TableEngine:
 
     def _check(self) -> None:
         if self.is_down:
-            raise EngineSilent(clause("ForeignSaid", words="nobody is there"))
+            raise EngineSilent(clause("AsTold", words="nobody is there"))
 
     def submit(self, order: ForeignOrder) -> str:
         self._check()
@@ -396,7 +397,7 @@ class TableEngine:
                 [sys.executable, "-m", "agents.supervisor.foreign", order.folder], cwd=ROOT, start_new_session=True
             )
         if self.loses_answers:
-            raise EngineSilent(clause("ForeignSaid", words="the answer was lost"))
+            raise EngineSilent(clause("AsTold", words="the answer was lost"))
         return handle
 
     def jobs(self) -> list[ForeignJob]:
@@ -415,6 +416,8 @@ class TableEngine:
 
     def kill(self, job: ForeignJob) -> None:
         self._check()
+        if self.is_deaf:
+            raise EngineSilent(clause("AsTold", words="it hears nothing"))
         self.killed.append(job.handle)
         if process := self.processes.get(job.handle):
             process.kill()
@@ -574,6 +577,21 @@ def test_a_stop_before_the_start_needs_no_command(desk: Desk) -> None:
     assert (end.stopped, end.code) == (True, None)
     assert desk.engine.killed == ["1"]
     assert not take(intent.folder)
+
+
+def test_a_stop_that_the_engine_does_not_hear_ends_the_part_and_later_its_job(desk: Desk) -> None:
+    desk.engine.holds = True
+    intent = desk.part("exit 0")
+    other = desk.part("exit 0")
+    desk.turns()
+    desk.engine.is_deaf = True
+    desk.executor.stop(intent, 30.0, "CANCELLED")
+    desk.turns()
+    assert desk.looks(intent).exit == Exit(stopped=True, **told(clause("NeverStarted")))
+    desk.engine.is_deaf = False
+    desk.turns(10)
+    assert desk.engine.killed == ["1"]
+    assert desk.looks(other).exit is None
 
 
 def test_an_older_epoch_is_ended_before_a_newer_one_starts(desk: Desk) -> None:
