@@ -7,10 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
-from tests.providers.slurm_cluster import PATH, SlurmOnThisHost, missing, running
+from tests.providers.conftest import slurm as slurm
 
 # What an engine cannot give, by scenario: shown on the node page as well (see ``lacks`` of the engine).
 EXCEPTIONS: dict[str, dict[str, str]] = {
@@ -146,21 +145,6 @@ async def _clear(stand: Stand) -> None:
 def _real_image() -> str:
     """The image for the tests with a real engine: named by a person, for no test pulls anything from anywhere."""
     return os.environ.get("YARD_TEST_CONTAINER_IMAGE", "")
-
-
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[SlurmOnThisHost]:
-    """A Slurm of two compute nodes on this host; ``SLURM_CONF`` of this process names it."""
-    if lacks := missing():
-        pytest.skip(f"NO SLURM HERE ({', '.join(lacks)}): apt-get install slurmctld slurmd slurm-client munge")
-    with (
-        tempfile.TemporaryDirectory(prefix="yard-slurm-") as folder,
-        pytest.MonkeyPatch.context() as environment,
-        running(Path(folder)) as cluster,
-    ):
-        environment.setenv("SLURM_CONF", str(cluster.conf))
-        environment.setenv("PATH", PATH)
-        yield cluster
 
 
 @pytest.fixture(params=["process", "standin", "podman", "slurm"])
