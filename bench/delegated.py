@@ -159,9 +159,15 @@ def _killed(site: Site) -> dict[str, float]:
     """Kill the agent and Slurm's controller while small jobs run; count what was lost and what ran twice."""
     ran = site.folder / "ran"
     ran.write_text("")
-    jobs = [site.submit(f"echo $YARD_JOB_ID >> {ran}; sleep 0.3") for _ in range(JOBS)]
+    told = f'echo "$YARD_JOB_ID-$YARD_EPOCH" >> {ran}; sleep 0.3; echo "$YARD_JOB_ID" >> {ran}'
+    jobs = [site.submit(told) for _ in range(JOBS)]
+
+    def has_run(share: float) -> bool:
+        site.slurm.resume_drained()
+        return len(ran.read_text().split()) >= share * 2 * JOBS
+
     for share in (0.05, 0.15, 0.3, 0.45, 0.6, 0.75):
-        _until(lambda share=share: len(ran.read_text().split()) >= share * JOBS)  # type: ignore[misc]
+        _until(lambda share=share: has_run(share))  # type: ignore[misc]
         site.kill_agent()
         if share > 0.1:
             site.slurm.kill_controller()
@@ -170,6 +176,7 @@ def _killed(site: Site) -> dict[str, float]:
         site.start_agent()
 
     def is_over() -> bool:
+        site.slurm.resume_drained()
         for job in jobs:
             if not job.is_final:
                 job.refresh()
@@ -179,8 +186,9 @@ def _killed(site: Site) -> dict[str, float]:
     times = Counter(ran.read_text().split())
     return {
         "foreign_lost": sum(job.state != "COMPLETED" for job in jobs),
+        # An attempt that began twice, or a job that was done twice.
         "foreign_doubled": sum(count > 1 for count in times.values()),
-        "foreign_jobs": len(jobs),
+        "foreign_attempts": sum("-" in line for line in times),
     }
 
 
