@@ -95,7 +95,6 @@ ENDS = {
     "ForeignNoWord": _("its job at {engine} ended without a word of its supervisor"),
     "ForeignEnded": _("{engine} ended its job: {state}"),
     "ForeignLog": _("; {words}"),
-    "ForeignSaid": _("{words}"),
     "ForeignNonsense": _("{source} answered with what makes no sense: {words}"),
     # Nobody could enter it.
     "NotEntered": _("nothing of it runs here that could be entered"),

@@ -1,7 +1,7 @@
 """Delegated executors: where agents may not run on the nodes of a cluster, each part becomes one job of its engine.
 
 One agent on a login node represents the cluster as capacity by shape (:mod:`agents.delegated.capacity`). A module of
-this folder is an engine if it has a class named ``ENGINE`` that implements :class:`ForeignEngine`; all else is common
+this folder is an engine if it has a class named ``ENGINE`` that implements :class:`DelegatedEngine`; all else is common
 to all engines: :mod:`agents.delegated.executor` is the agent's executor, and :mod:`agents.delegated.decision` decides
 what is done about a part.
 
@@ -85,7 +85,7 @@ class SubmissionRefused(EngineSilent):
     """The engine refused a submission for certain, and would refuse it again."""
 
 
-class ForeignEngine(Protocol):
+class DelegatedEngine(Protocol):
     """One engine. All methods but ``lay_out`` are called by one thread, one at a time, and may block for as long as the
     engine's own deadline; each may raise EngineSilent. What an engine says is bounded and decoded inside.
 

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from agents.delegated import EngineGround, ForeignEngine, discover
+from agents.delegated import DelegatedEngine, EngineGround, discover
 from agents.devices import models
 from agents.ends import clause
 from agents.protocol import MOST_DEVICES, Device, DeviceClaim, DeviceError, DeviceSample, PartSpec
@@ -57,9 +57,9 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Annotated[list[ForeignShape], Meta(min_length=1, max_length=64)]
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    def engine_for(self, tag: str, state: Path) -> ForeignEngine:
+    def engine_for(self, tag: str, state: Path) -> DelegatedEngine:
         """Return the engine. Raises ValueError with a sentence about the first option that it does not take."""
-        made: ForeignEngine = discover()[self.engine](
+        made: DelegatedEngine = discover()[self.engine](
             EngineGround(tag, state, self.options, {shape.name: shape.options for shape in self.shape})
         )
         return made

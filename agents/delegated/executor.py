@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import threading
 import time
@@ -23,8 +24,8 @@ import msgspec
 
 from agents.decode import BoundedDecoder
 from agents.delegated import (
+    DelegatedEngine,
     EngineSilent,
-    ForeignEngine,
     ForeignJob,
     ForeignOrder,
     ForeignState,
@@ -113,7 +114,7 @@ class DelegatedExecutor:
     def __init__(
         self,
         ground: Ground,
-        engine: ForeignEngine,
+        engine: DelegatedEngine,
         capacity: ForeignCapacity,
         tag: str,
         now: Callable[[], float] = time.monotonic,
@@ -173,8 +174,13 @@ class DelegatedExecutor:
         if (found := self.parts.get(intent.part)) is not None:
             return found
         order = _orders.find(f"{intent.folder}/foreign.json")
-        if order is None or order.part != intent.part or order.epoch != intent.epoch:
+        if order is None or not label.FENCE.fullmatch(order.fence):
             return None
+        # Its jobs run as the agent's user, and could have written another order into their folder.
+        mark = label.Label(self.tag, order.fence, intent.epoch, intent.part)
+        order = msgspec.structs.replace(
+            order, part=intent.part, epoch=intent.epoch, folder=intent.folder, label=str(mark)
+        )
         before = _submitted.find(f"{intent.folder}/submitted.json")
         part = TrackedPart(intent, order, was_tried=os.path.exists(f"{intent.folder}/submitted.json"))
         part.handle = before.handle if before else ""
@@ -217,7 +223,7 @@ class DelegatedExecutor:
         if job.why:
             said.append(clause("ForeignReason", reason=job.why))
         if job.starts_in_s is not None:
-            said.append(clause("ForeignStarts", minutes=max(5, -(-int(job.starts_in_s) // 300) * 5)))
+            said.append(clause("ForeignStarts", minutes=max(5, math.ceil(job.starts_in_s / 300) * 5)))
         return NoteText(*said)
 
     def troubles(self) -> list[NoteText]:
@@ -459,9 +465,10 @@ class DelegatedExecutor:
     def _never(self, part: TrackedPart, end: Exit) -> None:
         """End a part whose command never began, unless it begins at this moment."""
         if take(part.intent.folder):
+            # Its job, which finds nothing to do now, is ended after that, and as a stray if the engine is silent.
+            self._end(part, end)
             if part.job is not None and part.job.state is not ForeignState.ENDED:
                 self.engine.kill(part.job)
-            self._end(part, end)
 
     def _take_its_word(self, part: TrackedPart) -> None:
         """End a part as the engine says, because no supervisor told how it ended."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from agents.decode import digits
 
+FENCE: Final = re.compile(r"[0-9a-f]{12}")
 _LABEL: Final = re.compile(
     r"yard-([0-9a-f]{8})-([0-9a-f]{12})-([0-9]{1,10})-([A-Za-z0-9][A-Za-z0-9_-]{0,63})", re.ASCII
 )

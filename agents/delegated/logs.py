@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agents.decode import BoundedDecoder
-from agents.delegated import ForeignEngine, ForeignJob, ForeignOrder
+from agents.delegated import DelegatedEngine, ForeignJob, ForeignOrder
 from agents.masking import Mask
 from agents.protocol import Counter
 from agents.supervisor.record import read_whole, write_all, write_whole
@@ -24,14 +24,14 @@ PIECES_A_TURN: Final = 8
 STREAMS: Final = ("out", "err")
 
 
-class Copied(msgspec.Struct, frozen=True):
+class CopiedStream(msgspec.Struct, frozen=True):
     """How far a stream was read at the engine, and how long the file here was then."""
 
     read: Counter = 0
     written: Counter = 0
 
 
-_noted = BoundedDecoder[dict[str, Copied]](dict[str, Copied])
+_noted = BoundedDecoder[dict[str, CopiedStream]](dict[str, CopiedStream])
 
 
 @dataclass
@@ -51,14 +51,14 @@ class LogCopy:
         secrets = (read_whole(f"{folder}/secrets.json") or {}).get("mask", ())
         self.streams: dict[str, _Stream] = {}
         for name in STREAMS:
-            at = noted.get(name, Copied())
+            at = noted.get(name, CopiedStream())
             path = f"{folder}/{rank}.{name}"
             if os.path.exists(path):
                 os.truncate(path, min(at.written, os.path.getsize(path)))
             mask = Mask([str(each) for each in secrets])
             self.streams[name] = _Stream(path, at.read, at.written, mask)
 
-    def turn(self, engine: ForeignEngine, job: ForeignJob, order: ForeignOrder) -> bool:
+    def turn(self, engine: DelegatedEngine, job: ForeignJob, order: ForeignOrder) -> bool:
         """Copy what is new, up to some pieces; return whether that was all that there is now."""
         is_all = True
         for name, stream in self.streams.items():
@@ -73,7 +73,7 @@ class LogCopy:
                 is_all = False
         return is_all
 
-    def finish(self, engine: ForeignEngine, job: ForeignJob, order: ForeignOrder) -> bool:
+    def finish(self, engine: DelegatedEngine, job: ForeignJob, order: ForeignOrder) -> bool:
         """Copy the rest after the end; return whether nothing is left."""
         if not self.turn(engine, job, order):
             return False

@@ -20,7 +20,7 @@ PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "TMPDI
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """How a program ended, and what it printed."""
 
     code: int
@@ -28,7 +28,7 @@ class Answer:
     err: str
 
 
-def ask(words: Sequence[str], given: str = "", most_s: float = MOST_S) -> Answer:
+def ask(words: Sequence[str], given: str = "", most_s: float = MOST_S) -> EngineAnswer:
     """Run a program with ``given`` as its input. Raises EngineSilent if it cannot be run, takes too long, prints too
     much, or prints what is no text; whether it had an effect is unknown then."""
     passed = {name: os.environ[name] for name in PASSED if name in os.environ}
@@ -61,6 +61,6 @@ def ask(words: Sequence[str], given: str = "", most_s: float = MOST_S) -> Answer
             raise EngineSilent(clause("AnswerTooLong", source=words[0], most_bytes=MOST_PRINTED))
         said = " ".join(err.read(4_096).decode(errors="replace").split())
         try:
-            return Answer(process.returncode, printed.decode(), said.replace("\0", "")[:300])
+            return EngineAnswer(process.returncode, printed.decode(), said.replace("\0", "")[:300])
         except UnicodeDecodeError:
             raise EngineSilent(clause("Unreadable", source=words[0], error="UTF-8")) from None

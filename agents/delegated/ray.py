@@ -68,7 +68,7 @@ class RayShapeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     device: Annotated[str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]{0,39}\Z")] = "GPU"
 
 
-class RayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RayDelegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the Ray is, a file with its token, the certificate of its authority, and the interpreter on its nodes."""
 
     url: Annotated[str, Meta(pattern=r"\Ahttps?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,200})?\Z")]
@@ -106,7 +106,7 @@ class RayAnswer:
 
 
 class RayEngine:
-    """See :class:`agents.delegated.ForeignEngine`."""
+    """See :class:`agents.delegated.DelegatedEngine`."""
 
     title = "Ray"
     shares_folder = True
@@ -126,7 +126,7 @@ class RayEngine:
     def __init__(self, ground: EngineGround) -> None:
         self.tag = ground.tag
         try:
-            self.options = msgspec.convert(ground.options, RayOptions)
+            self.options = msgspec.convert(ground.options, RayDelegation)
             self.shapes = {name: msgspec.convert(given, RayShapeOptions) for name, given in ground.shapes.items()}
         except msgspec.ValidationError as error:
             raise ValueError(f"an option of Ray is refused: {error}") from error
@@ -252,7 +252,7 @@ class RayEngine:
             response = connection.getresponse()
             answer = RayAnswer(response.status, response.read(MOST_READ + 1))
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise EngineSilent(clause("ForeignSaid", words=str(error)[:200] or type(error).__name__)) from None
+            raise EngineSilent(clause("AsTold", words=str(error)[:200] or type(error).__name__)) from None
         finally:
             cutter.cancel()
             connection.close()
@@ -267,9 +267,9 @@ class RayEngine:
         try:
             token = Path(self.options.token_file).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise EngineSilent(clause("ForeignSaid", words=f"{self.options.token_file}: {error}"[:200])) from None
+            raise EngineSilent(clause("AsTold", words=f"{self.options.token_file}: {error}"[:200])) from None
         if not _TOKEN.fullmatch(token):
-            raise EngineSilent(clause("ForeignSaid", words=f"{self.options.token_file} has no token"))
+            raise EngineSilent(clause("AsTold", words=f"{self.options.token_file} has no token"))
         return token
 
 
@@ -305,7 +305,7 @@ def _old(mine: Sequence[RayJob]) -> Sequence[str]:
 
 
 def _said(answer: RayAnswer) -> Clause:
-    return clause("ForeignSaid", words=f"{answer.status} {answer.said}")
+    return clause("AsTold", words=f"{answer.status} {answer.said}")
 
 
 def _nonsense(answer: RayAnswer) -> EngineSilent:

@@ -69,7 +69,7 @@ _UNSURE: Final = (
 _CLOSED: Final = ("down", "drain", "fail", "maint", "unknown", "future", "power")
 SINFO_EVERY_S: Final = 30.0
 # For the job to end by itself before Slurm ends it.
-_SPARE_S: Final = 60.0
+_SPARE_S: Final = 60
 
 
 class ShapeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class ShapeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     gres: Gres = ""
 
 
-class SlurmOptions(ShapeOptions, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SlurmDelegation(ShapeOptions, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is asked for all jobs. ``python`` is the interpreter on the cluster's nodes."""
 
     account: Word = ""
@@ -91,7 +91,7 @@ class SlurmOptions(ShapeOptions, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class SlurmEngine:
-    """See :class:`agents.delegated.ForeignEngine`. Which cluster is meant says ``SLURM_CONF``, as for all of Slurm."""
+    """See :class:`agents.delegated.DelegatedEngine`. ``SLURM_CONF`` names the cluster, as for all of Slurm."""
 
     title = "Slurm"
     shares_folder = True
@@ -111,7 +111,7 @@ class SlurmEngine:
     def __init__(self, ground: EngineGround) -> None:
         self.tag = ground.tag
         try:
-            self.options = msgspec.convert(ground.options, SlurmOptions)
+            self.options = msgspec.convert(ground.options, SlurmDelegation)
             self.shapes = {name: msgspec.convert(options, ShapeOptions) for name, options in ground.shapes.items()}
         except msgspec.ValidationError as error:
             raise ValueError(f"an option of Slurm is refused: {error}") from error
@@ -149,7 +149,7 @@ class SlurmEngine:
             "export": "YARD_NOTHING",
             "output": f"{order.folder}/foreign.log",
             "chdir": "/",
-            "signal": f"B:TERM@{int(_SPARE_S)}",
+            "signal": f"B:TERM@{_SPARE_S}",
             "partition": shape.partition or self.options.partition,
             "constraint": shape.constraint or self.options.constraint,
             "account": self.options.account,
@@ -288,7 +288,7 @@ def _wait_s(text: str) -> float | None:
 
 
 def _said(err: str) -> Clause:
-    return clause("ForeignSaid", words=err or "-")
+    return clause("AsTold", words=err or "-")
 
 
 def _nonsense(source: str, printed: str) -> EngineSilent:

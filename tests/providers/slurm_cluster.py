@@ -110,6 +110,11 @@ class SlurmOnThisHost:
         process.kill()
         process.wait()
 
+    def resume_drained(self) -> None:
+        """Resume what a killed controller drained: it may have forgotten that a job had begun, and finds it there."""
+        if "drain" in self.say("sinfo", "--noheader", "--format=%T"):
+            self.say("scontrol", "update", "NodeName=ALL", "State=RESUME")
+
     def _run(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as log:
             self.processes[name] = subprocess.Popen(

@@ -7,10 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,9 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
-from tests.providers.ray_cluster import PROGRAM as RAY
+from tests.providers.conftest import ray as ray
+from tests.providers.conftest import slurm as slurm
 from tests.providers.ray_cluster import RayOnThisHost
-from tests.providers.ray_cluster import running as ray_running
-from tests.providers.slurm_cluster import PATH, SlurmOnThisHost, missing, running
 
 # What an engine cannot give, by scenario: shown on the node page as well (see ``lacks`` of the engine).
 _LACKING = {
@@ -142,37 +140,18 @@ async def _clear(stand: Stand) -> None:
         stand.executor.stop(intent, 0.0, "TEST_ENDED")
     for intent in stand.intents:
         await asyncio.to_thread(stand.executor.reap, intent)
-    left = {intent.part: found for intent in stand.intents if (found := stand.left(intent))}
+    # A foreign job ends when its supervisor has looked for the order.
+    deadline = time.monotonic() + (30 if stand.kind in EXCEPTIONS else 0)
+    while left := {intent.part: found for intent in stand.intents if (found := stand.left(intent))}:
+        if time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(0.1)
     assert not left, f"these parts left processes behind: {left}"
 
 
 def _real_image() -> str:
     """The image for the tests with a real engine: named by a person, for no test pulls anything from anywhere."""
     return os.environ.get("YARD_TEST_CONTAINER_IMAGE", "")
-
-
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[SlurmOnThisHost]:
-    """A Slurm of two compute nodes on this host; ``SLURM_CONF`` of this process names it."""
-    if lacks := missing():
-        pytest.skip(f"NO SLURM HERE ({', '.join(lacks)}): apt-get install slurmctld slurmd slurm-client munge")
-    with (
-        tempfile.TemporaryDirectory(prefix="yard-slurm-") as folder,
-        pytest.MonkeyPatch.context() as environment,
-        running(Path(folder)) as cluster,
-    ):
-        environment.setenv("SLURM_CONF", str(cluster.conf))
-        environment.setenv("PATH", PATH)
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def ray() -> Iterator[RayOnThisHost]:
-    """A Ray of one host."""
-    if RAY is None:
-        pytest.skip("NO RAY HERE: make a virtual environment, pip install 'ray[default]', YARD_TEST_RAY=VENV/bin/ray")
-    with tempfile.TemporaryDirectory(prefix="yard-ray-") as folder, ray_running(Path(folder)) as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=["process", "standin", "podman", "slurm", "ray"])
