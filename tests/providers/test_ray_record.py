@@ -248,7 +248,7 @@ def test_a_head_that_is_down_is_a_condition_that_is_asked_again_ever_later(lab, 
             look()
             lab.refresh_from_db()
             assert lab.failures == failures
-        assert lab.condition.startswith("endpoint ray cannot be reached")
+        assert lab.condition == "endpoint ray (ConnectionRefusedError) cannot be reached"
         assert lab.retry_at - lab.looked_at == timedelta(seconds=20)
         assert Alarm.objects.get(kind="provider").subject == "lab"
         assert the_pilot() == before
