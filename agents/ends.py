@@ -85,6 +85,17 @@ ENDS = {
     "InputNotFetched": _('input "{name}" could not be fetched: {error}'),
     "OutputNotKept": _('output "{name}" could not be kept: {error}'),
     "OutputNotRead": _('output "{name}" could not be read: {error}'),
+    # It was to run, or ran, as a job of a foreign engine.
+    "ForeignRefused": _("{engine} refused it: {error}"),
+    "ForeignGang": _("{engine} is one node here: a stage of several nodes cannot run on it"),
+    "ForeignLease": _("{engine} keeps no lease: a stage with on_node_lost: requeue cannot run on it"),
+    "ForeignShare": _("{engine} gives whole devices only"),
+    "ForeignShapes": _("its devices are of several shapes of {engine}, or of none"),
+    "ForeignGone": _("{engine} does not know it any more, and nothing tells how it ended"),
+    "ForeignNoWord": _("its job at {engine} ended without a word of its supervisor"),
+    "ForeignEnded": _("{engine} ended its job: {state}"),
+    "ForeignLog": _("; {words}"),
+    "ForeignNonsense": _("{source} answered with what makes no sense: {words}"),
     # Nobody could enter it.
     "NotEntered": _("nothing of it runs here that could be entered"),
     "NotEnteredBy": _("{engine} cannot run another command in a container; take podman or docker"),

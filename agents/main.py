@@ -25,6 +25,8 @@ import msgspec
 
 from agents import VERSION, stop_all, survey
 from agents.decode import digits, setting
+from agents.delegated.capacity import Delegation, read_delegation
+from agents.delegated.executor import DelegatedExecutor, delegated
 from agents.devices import vendors
 from agents.devices.files import DriverFiles
 from agents.devices.instances import Instances
@@ -201,11 +203,10 @@ async def serve(
     )
     # Only root may divide a card.
     instances = Instances(state / "instances.json") if os.geteuid() == 0 and not member.shape else None
-    found: dict[str, vendors.Probe] = (
-        {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
-        if member.shape
-        else vendors.discover(vendors.ProbedHost(name=member.name, commands=options.commands, instances=instances))
-    )
+    foreign = None
+    if options.delegation is not None:
+        foreign = delegated(options.delegation, ground, member.name, credentials.enrolled.node)
+    found: dict[str, vendors.Probe] = {"foreign": foreign.capacity} if foreign else probes(member, options, instances)
     view = HostView(
         name=member.name,
         probes=found,
@@ -215,10 +216,16 @@ async def serve(
         labels=dict(options.labels),
         mounts=[] if member.shape is not None else options.mount,
         simulated=member.shape is not None,
-        engine=None if member.shape is not None else EngineWatch.of_this_process(),
+        engine=None if member.shape is not None or foreign else EngineWatch.of_this_process(),
+        executor=foreign.engine.title if foreign else "",
+        lacks=foreign.engine.lacks if foreign else (),
     )
     await asyncio.to_thread(view.look)
-    executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
+    executor = Choice(
+        {"": foreign, "container": foreign}
+        if foreign
+        else {"": ProcessExecutor(ground), "container": ContainerExecutor(ground)}
+    )
     node = NodeTasks(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
@@ -235,6 +242,9 @@ async def serve(
     node.tuner.turns = Turns(options.queued)
     listen(ground.bell, node.look)
     node.open()
+    if foreign is not None:
+        node.troubles = foreign.troubles
+        foreign.begin()
     lease = Renewal(ground.lease, boot)
     node.lease_until = lease.until
     link = ServerConnection(node, view, server, lease, credentials)
@@ -252,11 +262,20 @@ async def serve(
     collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
-    node.on_close = partial(close, view, node.staging, instances)
+    node.on_close = partial(close, view, node.staging, instances, foreign)
     return node, meter
 
 
-def close(view: HostView, staging: Staging, instances: Instances | None) -> None:
+def probes(member: AgentNode, options: argparse.Namespace, instances: Instances | None) -> dict[str, vendors.Probe]:
+    """Return what finds the devices of a node's machine."""
+    if member.shape:
+        return {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
+    return vendors.discover(vendors.ProbedHost(name=member.name, commands=options.commands, instances=instances))
+
+
+def close(view: HostView, staging: Staging, instances: Instances | None, foreign: DelegatedExecutor | None) -> None:
+    if foreign is not None:
+        foreign.close()
     view.close()
     staging.close()
     if instances is not None:
@@ -348,6 +367,17 @@ def mount_root(text: str) -> str:
     return text.rstrip("/")
 
 
+def chosen_delegation(options: argparse.Namespace) -> Delegation | None:
+    """Return what the file of --delegate says. Raises ValueError for other options that it excludes."""
+    if options.delegate is None:
+        return None
+    if options.simulate or options.probes or options.queued or options.mount or options.hooks:
+        raise ValueError("--delegate excludes --simulate, --probes, --queued, --mount and --hooks: nothing runs here")
+    if options.uid_range or options.account or (os.geteuid() == 0 and not options.run_as):
+        raise ValueError("with --delegate all stages run as the user of the agent: start it as one, or say --run-as")
+    return read_delegation(options.delegate)
+
+
 def label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -385,6 +415,13 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--probes", metavar="FILE", help="commands that list devices of any kind (default: $YARD_PROBES)")
     top.add_argument("--simulate", help="simulated machines instead of this one, e.g. 4xdgx-h100,2xatlas-800")
+    top.add_argument(
+        "--delegate",
+        metavar="FILE",
+        type=Path,
+        help="be a foreign cluster instead of this host, whose engine gets each part as a job; see "
+        "docs/how-to/slurm-delegated.md",
+    )
     top.add_argument("--with-host", action="store_true", help="be this host too, beside the simulated machines")
     top.add_argument("--labels", type=label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     top.add_argument(
@@ -454,6 +491,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.no_view = why_not()
         if options.no_view and os.geteuid() == 0:
             log.warning("stages see each other's processes and all devices: %s", options.no_view)
+        options.delegation = chosen_delegation(options)
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)

@@ -74,6 +74,11 @@ class Mask:
     def end(self) -> bytes:
         return self._go(self._waiting, last=True)
 
+    @property
+    def held_back(self) -> int:
+        """How many bytes were fed and are not decided yet."""
+        return len(self._waiting)
+
     def forget(self) -> int:
         """Drop what is kept back, because what follows it is dropped too; return how many bytes."""
         count, self._waiting = len(self._waiting), b""

@@ -90,6 +90,23 @@ NOTES = {
     "AsksBusReset": _("its driver asks for a reset of the GPU's PCIe bus"),
     "AsksSystemReboot": _("its driver asks for a reboot of the whole system"),
     "AsksUnknown": _("its driver asks for an action; nvidia-smi -q says which"),
+    # Of a foreign engine, whose jobs the parts of a node are.
+    "ForeignSilent": _("{engine} does not answer: "),
+    "ForeignDrained": _("{engine} has no node that takes jobs: {states}"),
+    "ForeignQueued": _("waits at {engine}"),
+    "ForeignReason": _(" ({reason})"),
+    "ForeignStarts": _(", expected to start within {minutes} min"),
+    "ForeignUnknown": _("what became of it is unknown while {engine} does not answer"),
+    # What a foreign engine cannot give.
+    "LacksSessions": _("nobody can open a session, a port or a profile in its stages"),
+    "LacksShares": _("running stages get no other share of cores, and cannot be suspended"),
+    "LacksContainers": _("it runs no containers"),
+    "LacksGangs": _("no stage of several nodes includes it"),
+    "LacksLeases": _("stages with on_node_lost: requeue do not run there"),
+    "LacksParts": _("devices are given whole"),
+    "LacksUsers": _("stages of all projects run as one user there"),
+    "LacksMemorySecrets": _("secrets lie in a file of its shared folder until their stage starts"),
+    "LacksSamples": _("the use of its devices is not measured"),
     # Of a part: what it does now, and what of its request could not be.
     "FetchesInputs": _("fetches its inputs"),
     "WaitsForDevice": _("waits for device {device}, which part {part} still holds"),

@@ -205,7 +205,9 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     ``isolation`` is one of :data:`ISOLATION`; older agents use other words, which count as none.
 
     ``container_engine`` is the engine that answers there, for people; empty if none does, and None from an agent that
-    does not look for one. ``mounts`` are the folders of which parts may mount what is in them.
+    does not look for one. ``mounts`` are the folders of which parts may mount what is in them. ``executor`` is the
+    foreign engine whose jobs the parts are, empty where they run on the host itself; ``lacks`` are sentences about what
+    it cannot give, and ``lacks_said`` has them in clauses of :data:`NOTES`.
     """
 
     hostname: Text
@@ -220,6 +222,9 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     container_engine: Text | None = None
     labels: Annotated[dict[Name, Text], Meta(max_length=256)] = msgspec.field(default_factory=dict)
     mounts: Annotated[list[Text], Meta(max_length=MOST_MOUNTS)] = msgspec.field(default_factory=list)
+    executor: Name = ""
+    lacks: Annotated[list[Text], Meta(max_length=64)] = msgspec.field(default_factory=list)
+    lacks_said: Annotated[list[Said], Meta(max_length=64)] = msgspec.field(default_factory=list)
     devices: Annotated[list[Device], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     interfaces: Annotated[list[Interface], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     disks: Annotated[list[Disk], Meta(max_length=4096)] = msgspec.field(default_factory=list)

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from bench.delegated import ray_figures, slurm_figures
 from bench.figures import Figures, quantile
 from bench.serving.load import Load, Under, request, streams
 from bench.stack import ROOT, Bench, fresh_stack
@@ -39,8 +40,11 @@ def measure() -> Figures:
         figures = _added(port, behind)
     with fresh_stack() as bench:
         figures |= _under_load(bench)
+    figures |= slurm_figures() | ray_figures()
     remarks = [
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
+        "slurm_overhead_ms: submission to start, through the stack less by sbatch alone; medians, in turns",
+        "foreign_lost, foreign_doubled: of 100 jobs, with the agent killed six times and slurmctld five",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
     ]
     return Figures({**figures}, remarks)

@@ -196,9 +196,11 @@ if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z
     )
 
 # The kinds of providers that operators may set up. "local" runs stages as the user of the worker, on its host.
-PROVIDER_KINDS = frozenset(_list("YARD_PROVIDER_KINDS", "slurm,command"))
+PROVIDER_KINDS = frozenset(_list("YARD_PROVIDER_KINDS", "slurm,ray,kubernetes,command"))
 # The folder with the programs of the kind "command", which only the administrator of the server writes.
 PROVIDER_PROGRAMS = os.environ.get("YARD_PROVIDER_PROGRAMS", "")
+# The folder with a folder for each engine that is asked over HTTP: its address, its token and its certificates.
+PROVIDER_ENDPOINTS = os.environ.get("YARD_PROVIDER_ENDPOINTS", "")
 
 INSTALLED_APPS = [
     # Before accounts, whose administration takes the place of theirs.

@@ -1175,6 +1175,9 @@ class Node(TypedDict):
     too_open_for: list[str]
     container_engine: str | None
     mounts: list[str]
+    executor: str
+    lacks: list[str]
+    lacks_said: list[list[Clause]]
     agent_version: str
     hostname: str
     os: str
@@ -1205,6 +1208,9 @@ class NodeDetail(TypedDict):
     too_open_for: list[str]
     container_engine: str | None
     mounts: list[str]
+    executor: str
+    lacks: list[str]
+    lacks_said: list[list[Clause]]
     agent_version: str
     hostname: str
     os: str

@@ -200,7 +200,7 @@ class ServerConnection:
         found = self.view.conditions(self.node.journal.disk_pressure)
         held, notes = self.node.quarantined(), [*self.node.loops.notes(), *filter(None, [self.node.clock])]
         aside = self.node.quarantine.told()
-        unfit = self.node.health.sentences() if self.node.health is not None else []
+        unfit = [*(self.node.health.sentences() if self.node.health is not None else []), *self.node.troubles()]
         if not held and not notes and not unfit and not aside:
             return found
         found = msgspec.structs.replace(

@@ -45,13 +45,16 @@ class Shim:
             os._exit(0)
         self.life.host_goes_down = True
 
-    def serve(self, folder: str) -> None:
-        """Run the part whose order is in ``folder``, unless another process has claimed it."""
+    def serve(self, folder: str, given: "dict[str, str] | None" = None) -> None:
+        """Run the part whose order is in ``folder``, unless another process has claimed it; ``given`` are variables
+        that its command gets beside those of its order."""
         who = {"pid": os.getpid(), "born": self.born}
         claimed = claim(folder, who)
         if claimed is None:
             return
         record, order = claimed
+        if given:
+            order = {**order, "env": {**given, **order["env"]}}
         if secrets := order.get("secret_file"):
             # Read now: its content is on no disk, and from now on in no file.
             told = take(secrets)

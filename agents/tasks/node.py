@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -97,6 +97,7 @@ class NodeTasks:
         self.released: Callable[[StartedPart, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
         self.memory_of: Callable[[str], int] = lambda uuid: 0
+        self.troubles: Callable[[], Sequence[str]] = list
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
         self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None

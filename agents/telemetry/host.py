@@ -16,7 +16,9 @@ import psutil
 
 from agents.devices.vendors import Probe
 from agents.devices.worker import Worker
+from agents.notes import NoteText
 from agents.protocol import (
+    Clause,
     Conditions,
     Device,
     DeviceClaim,
@@ -144,8 +146,12 @@ class HostView:
         mounts: Sequence[str] = (),
         simulated: bool = False,
         engine: EngineWatch | None = None,
+        executor: str = "",
+        lacks: Sequence[Clause] = (),
     ) -> None:
+        """``executor`` is the foreign engine that the node represents, and ``lacks`` what it cannot give."""
         self.name = name
+        self.executor, self.lacks = executor, list(lacks)
         self.isolation = isolation
         self.runs_as = runs_as
         self.address = address
@@ -204,8 +210,9 @@ class HostView:
     def _update_inventory(self) -> bool:
         devices = with_addresses([device for watched in self._watched for device in watched.devices])
         cpu = [device for device in devices if device.kind == "cpu"]
-        cores = sum(device.capacity_milli for device in cpu) // 1000 if self.simulated else os.cpu_count() or 1
-        memory = sum(device.memory_bytes for device in cpu) if self.simulated else psutil.virtual_memory().total
+        is_elsewhere = self.simulated or bool(self.executor)
+        cores = sum(device.capacity_milli for device in cpu) // 1000 if is_elsewhere else os.cpu_count() or 1
+        memory = sum(device.memory_bytes for device in cpu) if is_elsewhere else psutil.virtual_memory().total
         found = Inventory(
             hostname=self.name if self.simulated else platform.node(),
             os=_system(),
@@ -219,6 +226,9 @@ class HostView:
             container_engine=self.engine.spoken if self.engine is not None else "",
             labels=self.labels,
             mounts=self.mounts,
+            executor=self.executor,
+            lacks=[str(NoteText(each)) for each in self.lacks],
+            lacks_said=[[each] for each in self.lacks],
             devices=devices,
             interfaces=self._interfaces,
             disks=self._disks,

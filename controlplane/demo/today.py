@@ -299,6 +299,13 @@ def _trouble(cluster: DemoCluster) -> None:
         ("a02-gpu6", "DEGRADED", told(clause("PcieWidth", lanes=8, most=16))),
     ):
         Device.objects.filter(uuid=card).update(health=health, health_reason=why.text, health_said=why.said)
-    Node.objects.filter(name="c01").update(state="DRAINING", reason="firmware 2.11, ticket 4182")
+    lacks = [told(clause(code)) for code in ("LacksSessions", "LacksContainers", "LacksGangs", "LacksSamples")]
+    Node.objects.filter(name="c01").update(
+        state="DRAINING",
+        reason="firmware 2.11, ticket 4182",
+        executor="Slurm",
+        lacks=[each.text for each in lacks],
+        lacks_said=[each.said for each in lacks],
+    )
     full = told(clause("NearlyFull", mount="/var", size_gib=894, percent=3))
     Node.objects.filter(name="n02").update(conditions={"notes": [full.text], "notes_said": [full.said]})

@@ -75,6 +75,17 @@ class Node(models.Model):
         editable=False,
         help_text=_("The folders of which stages may mount what is in them, as its operator declared them."),
     )
+    executor = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text=_("The foreign engine whose jobs its stages are; empty where they run on the node itself."),
+    )
+    # Sentences about what that engine cannot give, and the same in clauses (see ``controlplane.clauses``).
+    lacks = models.JSONField(default=list, db_default=[], editable=False)
+    lacks_said = models.JSONField(default=list, db_default=[], editable=False)
     hostname = models.CharField(max_length=255, blank=True, editable=False)
     os = models.CharField(max_length=200, blank=True, editable=False)
     arch = models.CharField(max_length=40, blank=True, editable=False)

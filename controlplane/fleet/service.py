@@ -313,6 +313,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
     node.mounts = [one for one in found.mounts if len(one) <= LONGEST_MOUNT]
+    node.executor = found.executor[:40]
+    lacks = each_of_agent(found.lacks, found.lacks_said)
+    node.lacks, node.lacks_said = [each.text[:300] for each in lacks], [each.said for each in lacks]
     labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
     # Labels that people set are kept; the number of labels of an agent is bounded, so that ever new ones do not grow
     # the row.

@@ -112,6 +112,11 @@ METRICS: Final = (
     Metric("switchyard_agent_info", "info", "The version of a node's agent.", ("node", "version")),
     Metric("switchyard_node_filesystem_free_bytes", "gauge", "Free bytes of a local file system.", ("node", "mount")),
     Metric("switchyard_node_filesystem_size_bytes", "gauge", "Its size.", ("node", "mount")),
+    # -- providers of nodes
+    Metric("switchyard_provider_pilots", "gauge", "Pilots of a provider that are not gone, by state.",
+           ("provider", "state")),
+    Metric("switchyard_provider_failures", "gauge",
+           "How often in a row the engine of a provider could not be asked, or refused a pilot.", ("provider",)),
     # -- the platform
     Metric("switchyard_alarms", "gauge", "Alarms that stand.", ("kind",)),
     Metric("switchyard_http_request_duration_seconds", "histogram",

@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from redis.exceptions import RedisError
 
 from controlplane import counted
-from controlplane.observability import fleet, jobs, platform, tallies
+from controlplane.observability import fleet, jobs, platform, providers, tallies
 from controlplane.observability.catalogue import METRICS, Metric
 from controlplane.observability.gathering import Gathered, Histogram
 
@@ -84,6 +84,7 @@ def gather() -> Gathered:
     platform.gather(found)
     jobs.gather(found)
     fleet.gather(found)
+    providers.gather(found)
     try:
         with counted.connect() as redis:
             platform.gather_from_redis(found, redis)

@@ -25,6 +25,7 @@ from controlplane.clauses import in_words
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm, Heartbeat, Node, TaskRecord
 from controlplane.fleet.service import now_in_database
+from controlplane.providers.models import NodeProvider
 from controlplane.workers import presence
 
 # The scheduler looks round every two seconds, the worker every minute.
@@ -176,6 +177,15 @@ def _nodes() -> tuple[bool, str]:
     return bool(ready) or not states, said.format(n=ready, all=len(states))
 
 
+def _providers() -> tuple[bool, str]:
+    enabled = list(NodeProvider.objects.filter(enabled=True).order_by("name"))
+    ill = [f"{one.name}: {in_words(one.condition, one.said)}" for one in enabled if one.condition]
+    if ill:
+        return False, "; ".join(ill[:5])
+    well = ngettext("{n} brings nodes", "{n} bring nodes", len(enabled)).format(n=len(enabled))
+    return True, well if enabled else _("none is enabled")
+
+
 _VITAL: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
     "database": _database,
     "tables": _tables,
@@ -191,6 +201,7 @@ _OTHERS: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
     "storage": _storage,
     "secrets": _secrets,
     "nodes": _nodes,
+    "providers": _providers,
 }
 
 

@@ -24,7 +24,7 @@ from controlplane.fleet.models import DrainMode, Node
 from controlplane.jobs import demand as asks
 from controlplane.jobs import drains, record
 from controlplane.jobs.models import Part, Stage
-from controlplane.providers import kinds, service, shapes
+from controlplane.providers import coming, kinds, service, shapes
 from controlplane.providers.engine import EngineFault, EngineRefused, ForeignEngine, PilotOrder
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.providers.reconcile import (
@@ -44,11 +44,8 @@ from scheduler.core.resources.match import candidate
 
 log = logging.getLogger(__name__)
 
-# Reasons for waiting that more nodes would end.
-LACKS: Final = frozenset({
-    "NoMatchingDevice", "ExceedsClusterMax", "NodesUnavailable", "MaintenanceWindow", "PlannedDeviceBusy",
-    "PlannedLater", "Fragmented", "CapacityInsufficient", "ReservedForHigher", "PriorityBehind",
-})  # fmt: skip
+# Reasons for waiting that more nodes would end; of a stage for which one is coming the first is that.
+LACKS: Final = coming.LACKS | {coming.BRINGS}
 # A stage that has waited for less, or that will start within so long anyway, asks for no node.
 PATIENCE: Final = timedelta(seconds=5)
 SOON: Final = timedelta(seconds=60)

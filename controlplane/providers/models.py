@@ -37,7 +37,7 @@ class NodeProvider(models.Model):
     """
 
     name = models.CharField(max_length=40, unique=True, validators=[slug])
-    kind = models.CharField(max_length=20, help_text=_("The engine: slurm, command or local."))
+    kind = models.CharField(max_length=20, help_text=_("The engine: slurm, ray, kubernetes, command or local."))
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="providers", db_constraint=False)
     settings = models.JSONField(default=dict, blank=True, help_text=_("What this kind of engine needs to know."))
     shapes = models.JSONField(

@@ -38,7 +38,8 @@ class Node(msgspec.Struct, frozen=True):
     drains, what still runs at ``drain_stop_at`` is stopped and queued again; null where it may finish.
 
     ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; those of its
-    ``pools`` in ``too_open_for`` require more and run nothing here.
+    ``pools`` in ``too_open_for`` require more and run nothing here. ``executor`` is the foreign engine whose jobs its
+    stages are, empty where they run on the node itself, and ``lacks`` what that engine cannot give.
     """
 
     id: uuid.UUID
@@ -54,6 +55,9 @@ class Node(msgspec.Struct, frozen=True):
     too_open_for: list[str]
     container_engine: str | None
     mounts: list[str]
+    executor: str
+    lacks: list[str]
+    lacks_said: list[list[Clause]]
     agent_version: str
     hostname: str
     os: str
@@ -103,6 +107,9 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             too_open_for=sorted(pool.name for pool in node.pools.all() if is_below(node.isolation, pool.isolation)),
             container_engine=node.container_engine,
             mounts=node.mounts,
+            executor=node.executor,
+            lacks=node.lacks,
+            lacks_said=[clauses(said) for said in node.lacks_said],
             agent_version=node.agent_version,
             hostname=node.hostname,
             os=node.os,

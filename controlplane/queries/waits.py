@@ -28,8 +28,8 @@ OF: Final = {
         "PoolStopped", "MaintenanceWindow", "NodesUnavailable", "Reserved", "ReservationAhead", "ReservationOver",
     },
     "capacity": {
-        "WaitingForPreemption", "PlannedDeviceBusy", "PlannedLater", "TopologyUnsatisfied", "Fragmented",
-        "CapacityInsufficient",
+        "ProviderBrings", "WaitingForPreemption", "PlannedDeviceBusy", "PlannedLater", "TopologyUnsatisfied",
+        "Fragmented", "CapacityInsufficient",
     },
     "order": {"PromiseYielded", "ReservedForHigher", "FairShareDeferred", "PriorityBehind", "PendingEvaluation"},
 }  # fmt: skip

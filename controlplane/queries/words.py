@@ -27,6 +27,7 @@ REASONS = (
     _("it cannot be planned as the record has it, and is set aside; administrators see why"),
     _("its code cannot be fetched: {detail}"),
     _("its image cannot be fetched: {detail}"),
+    _("provider {provider} is bringing a node for it, asked for at {time}"),
     _("no node of pool {pool} has {asks}"),
     _("needs {asks}, more than pool {pool} has"),
     _("mounts {folders}; of the nodes that would do {nodes} have that, and it needs {needed}"),

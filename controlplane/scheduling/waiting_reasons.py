@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from controlplane import changes
 from controlplane.clauses import Told, clause, of_error, told, verbatim
 from controlplane.jobs import basis
+from controlplane.providers.coming import ComingNodes
 from controlplane.scheduling.durations import DurationForecast, Held
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Expected, News, Node, Plan, Promise, Reason, Snapshot, Stage, Wait
@@ -79,6 +80,7 @@ class WaitingReasons:
         # When a cycle last saw or made a change.
         self._changed_at = float("-inf")
         self._is_stirred = False
+        self._coming = ComingNodes()
         self._scene: (
             tuple[tuple[Node, ...], Mapping[tuple[str, str], float], dict[str, str], DurationForecast] | None
         ) = None
@@ -153,6 +155,7 @@ class WaitingReasons:
         names, lengths = self._of(snapshot, held)
         news: list[tuple[str, ...]] = []
         told: dict[int, dict[str, Any]] = {}
+        self._coming.refresh(now)
         looks = self._looks(plan, stages, now)
         left: list[str] = []
         for i, (wait, urgent) in enumerate(looks):
@@ -223,6 +226,7 @@ class WaitingReasons:
         for wait in plan.waits:
             if wait.stage not in stages:
                 continue
+            wait = self._with_coming(wait, stages[wait.stage])
             was, urgent = self._written.get(wait.stage), key_facts(wait)
             if was is None:
                 fresh.append((wait, urgent))
@@ -233,6 +237,11 @@ class WaitingReasons:
         # A promise that is not written is made anew in the next cycle.
         fresh.sort(key=lambda look: (look[0].planned is None, -stages[look[0].stage].submitted_at))
         return [*moved, *fresh, *(old if self._asked is not None else old[:LOOKS_PER_CYCLE])]
+
+    def _with_coming(self, wait: Wait, stage: Stage) -> Wait:
+        """Return the wait with the reason that a provider is bringing a node for the stage, if one is."""
+        reasons = self._coming.told(stage, wait.reasons)
+        return wait if reasons is wait.reasons else replace(wait, reasons=reasons)
 
     def set_aside(self, stages: Mapping[str, int], now: float) -> None:
         """Write for stages that cannot be planned that they are set aside. ``stages`` maps their ids to job numbers."""

@@ -126,6 +126,7 @@ COLUMNS = (
     Column("RUNS AS", lambda n: n.get("runs_as"), wide=True),
     Column("ISOLATION", lambda n: n.get("isolation"), wide=True),
     Column("CONTAINERS", lambda n: n.get("container_engine"), wide=True),
+    Column("EXECUTOR", lambda n: n.get("executor"), wide=True),
     Column("AGENT", lambda n: n.get("agent_version"), wide=True),
     Column(
         "REPORTED",

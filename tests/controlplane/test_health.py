@@ -14,6 +14,8 @@ from django.test import Client
 from controlplane.fleet.models import Heartbeat
 from controlplane.observability import health
 from controlplane.operations import watch
+from controlplane.pools.models import Pool
+from controlplane.providers.models import NodeProvider
 from controlplane.workers import presence, task_records
 from tests.controlplane.people import Person, Town
 
@@ -125,3 +127,13 @@ def test_others_see_what_works_and_no_more(town: Town, workers: None) -> None:
     task_records.record_failure("fleet.watch", ValueError("a secret of the installation"))
     page = browser(town.owner).get("/health").content.decode()
     assert "a secret" not in page
+
+
+def test_a_provider_that_cannot_go_on_is_told_while_it_is_enabled(town: Town) -> None:
+    assert said(town)["providers"] == {"name": "providers", "ok": True, "vital": False, "says": "none is enabled"}
+    pool = Pool.objects.get(name="default")
+    row = NodeProvider.objects.create(name="lab", kind="slurm", pool=pool, condition="Slurm: it is down")
+    assert said(town)["providers"]["says"] == "lab: Slurm: it is down"
+    assert not said(town)["providers"]["ok"]
+    NodeProvider.objects.filter(pk=row.pk).update(enabled=False)
+    assert said(town)["providers"]["ok"]

@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, Permission
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -22,7 +23,8 @@ from controlplane.jobs.models import Job
 from controlplane.observability import exposition, gathering, tallies
 from controlplane.observability.catalogue import BY_NAME, METRICS
 from controlplane.observability.models import Tally
-from controlplane.pools.models import Quota
+from controlplane.pools.models import Pool, Quota
+from controlplane.providers.models import NodeProvider, Pilot
 from tests.controlplane.people import Person, Town
 from tests.record.yard import stage
 
@@ -172,6 +174,19 @@ def test_free_devices_beside_held_ones_are_fragments(town: Town) -> None:
     now = scrape(town.staff)
     assert value(now, "switchyard_fragmentation_ratio", kind="gpu") == pytest.approx(1 / 3)
     assert value(now, "switchyard_largest_gang_devices", kind="gpu") == 2
+
+
+def test_pilots_are_told_by_provider_and_state(town: Town) -> None:
+    pool = Pool.objects.get(name="default")
+    lab = NodeProvider.objects.create(name="lab", kind="slurm", pool=pool, failures=3)
+    for number, state in enumerate(["UP", "UP", "QUEUED", "GONE"]):
+        Pilot.objects.create(
+            provider=lab, shape="s", hours=1, label=str(number), state=state, created_at=timezone.now()
+        )
+    now = scrape(town.staff)
+    told = {state: value(now, "switchyard_provider_pilots", provider="lab", state=state) for state in Pilot.PilotState}
+    assert told == {"ASKED": 0, "QUEUED": 1, "UP": 2, "LEAVING": 0, "GONE": None}
+    assert value(now, "switchyard_provider_failures", provider="lab") == 3
 
 
 # -- counters

@@ -214,8 +214,9 @@ CASES = (
         "PriorityBehind", lambda: world(stage(2, gpus=2, submitted_at=1.0), stage(1), gpus=2, **GOING), profile="fifo"
     ),
 )
-# Not a plan's reasons but those of a stage which no whole plan has named yet, or that no plan can be made with.
-ELSEWHERE = {"PendingEvaluation", "SetAside"}
+# Not a plan's reasons but those of a stage which no whole plan has named yet, that no plan can be made with, or for
+# which somebody else's engine is bringing a node.
+ELSEWHERE = {"PendingEvaluation", "SetAside", "ProviderBrings"}
 ACTIONABLE = {entry.code for entry in CATALOGUE if entry.acts != "nobody"} - ELSEWHERE
 
 

@@ -112,6 +112,8 @@ INVENTORY = shaped(
     {
         "hostname": WORDS, "os": WORDS, "arch": WORDS, "cpus": st.just(8), "memory_bytes": st.just(2**33),
         "isolation": WORDS, "runs_as": WORDS, "simulated": st.booleans(), "address": WORDS, "container_engine": WORDS,
+        "executor": WORDS, "lacks": st.lists(TEXTS, max_size=2),
+        "lacks_said": st.lists(st.just([["LacksGangs", {}]]), max_size=3),
         "labels": st.dictionaries(WORDS, TEXTS, max_size=3), "devices": st.lists(DEVICE, max_size=3),
         "interfaces": st.lists(shaped(protocol.Interface, {"name": WORDS}), max_size=1),
         "disks": st.lists(shaped(protocol.Disk, {"name": WORDS, "size_bytes": st.just(5)}), max_size=1),

@@ -1,4 +1,4 @@
-"""A real Slurm for all tests of this folder that ask for one."""
+"""A real Slurm and a real Ray for all tests of this folder that ask for one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.providers.ray_cluster import RayOnThisHost
     from tests.providers.slurm_cluster import SlurmOnThisHost
     from tests.record.yard import Yard
 
@@ -28,6 +29,17 @@ def slurm() -> Iterator[SlurmOnThisHost]:
     ):
         environment.setenv("SLURM_CONF", str(cluster.conf))
         environment.setenv("PATH", PATH)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[RayOnThisHost]:
+    """A Ray of one host, with an endpoint ``ray`` in a folder of its own."""
+    from tests.providers.ray_cluster import PROGRAM, running
+
+    if PROGRAM is None:
+        pytest.skip("NO RAY HERE: make a virtual environment, pip install 'ray[default]', YARD_TEST_RAY=VENV/bin/ray")
+    with tempfile.TemporaryDirectory(prefix="yard-ray-") as folder, running(Path(folder)) as cluster:
         yield cluster
 
 

@@ -110,6 +110,11 @@ class SlurmOnThisHost:
         process.kill()
         process.wait()
 
+    def resume_drained(self) -> None:
+        """Resume what a killed controller drained: it may have forgotten that a job had begun, and finds it there."""
+        if "drain" in self.say("sinfo", "--noheader", "--format=%T"):
+            self.say("scontrol", "update", "NodeName=ALL", "State=RESUME")
+
     def _run(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -124,6 +129,9 @@ class SlurmOnThisHost:
     def jobs(self, states: str = "pending,running,completing,configuring") -> list[str]:
         """Return the jobs in these states as ``id state name``."""
         return self.say("squeue", "--noheader", f"--states={states}", "--format=%i %T %j").splitlines()
+
+    def live(self) -> list[str]:
+        return self.jobs()
 
     def empty(self) -> None:
         """End all jobs at once."""

@@ -38,6 +38,7 @@ CATALOGUE: Final[tuple[ReasonEntry, ...]] = (
     ReasonEntry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
     ReasonEntry("SecretMissing", "needs secret {secret}, which project {project} does not have", "user"),
     ReasonEntry("PoolRefused", "project {project} may not use pool {pool} any more", "admin"),
+    ReasonEntry("ProviderBrings", "provider {provider} is bringing a node for it, asked for at {time}", "nobody"),
     ReasonEntry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
     ReasonEntry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
     ReasonEntry(

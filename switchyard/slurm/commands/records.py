@@ -29,6 +29,7 @@ _REASONS: Final = {
     "Held": "JobHeldUser", "DependencyPending": "Dependency", "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "BeginTime": "BeginTime", "BackoffAfterFailure": "BeginTime", "CapacityInsufficient": "Resources",
     "Fragmented": "Resources", "WaitingForPreemption": "Resources", "PlannedDeviceBusy": "Resources",
+    "ProviderBrings": "Resources",
     "NodesRestricted": "BadConstraints", "NodesAvoided": "BadConstraints", "DataResidency": "BadConstraints",
     "TopologyUnsatisfied": "Resources", "PriorityBehind": "Priority", "FairShareDeferred": "Priority",
     "PlannedLater": "Priority", "PromiseYielded": "Priority", "ReservedForHigher": "Priority",

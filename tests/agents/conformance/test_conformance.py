@@ -154,6 +154,8 @@ async def test_a_part_whose_secrets_are_gone_is_not_started(stand: Stand) -> Non
     intent = stand.intent(wanted)
     stand.executor.prepare(wanted, intent)
     secret_file.remove(f"{secret_file.folder(str(stand.folder))}/{wanted.part}.json")
+    # Where a foreign engine runs it.
+    secret_file.remove(f"{intent.folder}/secrets.json")
     stand.executor.launch(intent)
     end = await stand.end(intent)
     assert (end.cause, end.detail) == ("LAUNCH_FAILED", "the values of its secrets are not there any more")
