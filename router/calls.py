@@ -36,7 +36,7 @@ class Delivery:
         self.status, self.body = 0, bytearray()
         request = self.request = Request()
         request.method, request.target = b"POST", f"/f/{call.project}/{call.name}".encode()
-        request.content_type, request.call = b"application/json", (call.id, call.number)
+        request.content_type, request.call = b"application/json", (f"{call.id}", call.number)
         request.body = bytearray(call.event.encode())
 
     def let_go(self) -> None:

@@ -82,7 +82,7 @@ class TakeCalls(Struct, frozen=True):
 class QueuedCall(Struct, frozen=True):
     """A queued call of a function that this router is to deliver; ``number`` counts how often it was taken."""
 
-    id: str
+    id: int
     number: int
     project: str
     name: str
@@ -98,7 +98,7 @@ class Taken(Struct, frozen=True):
 class CallEnd(Struct, frozen=True):
     """What became of a delivery: the status and body of the answer, or ``status`` 0 and why nobody ran it."""
 
-    id: Annotated[str, Meta(max_length=36)]
+    id: Count
     number: Count
     status: Annotated[int, Meta(ge=0, le=599)]
     body: Annotated[str, Meta(max_length=LARGEST_RESULT)]

@@ -30,7 +30,7 @@ MOST_CONNECTIONS = 512
 LONGEST_FAULT = 500
 LISTENS = "FUNCTION_LISTEN_FD"
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 413: "Content Too Large",
-           431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
+           431: "Head Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
 
 
 class Batcher:
@@ -77,7 +77,9 @@ class Call:
 
 def fault(code, text):
     """Return the body of an error."""
-    kind = "handler_error" if code.startswith("handler") else "server_error" if code == "restarts" else "invalid_request"
+    kind = (
+        "handler_error" if code.startswith("handler") else "server_error" if code == "restarts" else "invalid_request"
+    )
     return json.dumps({"error": {"type": kind, "code": code, "message": text[:LONGEST_FAULT], "param": None}}).encode()
 
 
