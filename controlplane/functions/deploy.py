@@ -6,7 +6,8 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from controlplane.accounts.models import User
 from controlplane.functions import options as read
 from controlplane.functions.models import DeployedFunction
 from controlplane.jobs.models import Bundle
+from controlplane.jobs.section import FieldError
+from controlplane.jobs.spec import InvalidSpec
 from controlplane.services import service
 from controlplane.services.service import ServiceRefused
 
@@ -31,7 +34,7 @@ def make(user: User, asked: Mapping[str, Any], now: datetime) -> DeployedFunctio
     """Deploy a new function of this user. Raises ``ServiceRefused`` and ``InvalidSpec``."""
     path, bundle, options = _read(user, asked)
     file = read.service_file(asked["name"], asked.get("project") or "", path, bundle, options)
-    with transaction.atomic():
+    with transaction.atomic(), _named():
         row = service.make(user, file, now, noun="function")
         return DeployedFunction.objects.create(service=row, file=path, code=asked.get("code") or "", options=options)
 
@@ -45,7 +48,7 @@ def change(user: User, row: DeployedFunction, asked: Mapping[str, Any], now: dat
         given["bundle"] = row.service.revisions.get(number=row.service.revision).bundle
     path, bundle, options = _read(user, given)
     file = read.service_file(row.service.name, row.service.project.name, path, bundle, options)
-    with transaction.atomic():
+    with transaction.atomic(), _named():
         row.service = service.change(user, row.service, file, now, noun="function")
         if asked.get("code") or asked.get("bundle"):
             row.code = asked.get("code") or ""
@@ -57,6 +60,23 @@ def change(user: User, row: DeployedFunction, asked: Mapping[str, Any], now: dat
 def delete(row: DeployedFunction, now: datetime) -> None:
     """Delete a function: it takes no calls any more, those that wait are lost, its replicas end."""
     service.delete(row.service, now, noun="function")
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Name faults of the service file by where they are in what was asked."""
+    try:
+        yield
+    except InvalidSpec as refused:
+        faults = [
+            FieldError(
+                f"/options{each.pointer}" if each.pointer.startswith("/template") else each.pointer,
+                each.detail,
+                each.code,
+            )
+            for each in refused.errors
+        ]
+        raise InvalidSpec(faults) from None
 
 
 def _read(user: User, asked: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
