@@ -83,7 +83,7 @@ def fault(code, text):
     return json.dumps({"error": {"type": kind, "code": code, "message": text[:LONGEST_FAULT], "param": None}}).encode()
 
 
-class Function:
+class Handler:
     """The handler of a file, and the threads that run it, ``concurrency`` of them."""
 
     def __init__(self, path, concurrency, batch, wait_s, timeout_s):
@@ -314,7 +314,7 @@ def accept(server, function, key):
 
 def main():
     number = lambda name, usual: float(os.environ.get(f"FUNCTION_{name}") or usual)  # noqa: E731
-    function = Function(
+    function = Handler(
         sys.argv[1],
         int(number("CONCURRENCY", 1)),
         int(number("BATCH", 1)),
