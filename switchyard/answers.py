@@ -707,7 +707,7 @@ class FunctionCallPage(TypedDict):
 
 
 class FunctionDetail(TypedDict):
-    """A function with its code, if that was sent as text, the job file of its replicas, its replicas and ...."""
+    """A function with its code, if that was sent as text and the reader is a member of its project, the job ...."""
 
     function: Function
     code: str

@@ -112,7 +112,7 @@ class FunctionViewSet(ListModelMixin, ResourceViewSet):
     examples = {"number": "1", "call": "1"}
     queryset = DeployedFunction.objects.none()
     filterset_class = functions.FunctionFilter
-    ordering = "-service_id"
+    ordering = "-number"
     serializer_class = FunctionSerializer
 
     def get_queryset(self) -> QuerySet[DeployedFunction]:

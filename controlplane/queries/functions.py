@@ -10,7 +10,7 @@ from typing import Any
 import django_filters
 import msgspec
 from django.conf import settings
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import BigIntegerField, ExpressionWrapper, F, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
 from controlplane.accounts import permissions
@@ -90,7 +90,8 @@ class FunctionMinute(msgspec.Struct, frozen=True):
 
 
 class FunctionDetail(msgspec.Struct, frozen=True):
-    """A function with its code, if that was sent as text, the job file of its replicas, its replicas and last hour."""
+    """A function with its code, if that was sent as text and the reader is a member of its project, the job file of its
+    replicas, its replicas and last hour."""
 
     function: Function
     code: str
@@ -134,8 +135,10 @@ class FunctionCallPage(Page[FunctionCall], frozen=True):
 
 
 def visible(user: User) -> QuerySet[Row]:
-    """The functions that this user may see: their own, and those of their projects."""
-    rows = Row.objects.select_related("service__project", "service__user").filter(service__deleted_at=None)
+    """The functions that this user may see, with their ``number``: their own, and those of their projects."""
+    number = ExpressionWrapper(F("service_id"), BigIntegerField())
+    rows = Row.objects.select_related("service__project", "service__user").annotate(number=number)
+    rows = rows.filter(service__deleted_at=None)
     if permissions.may(user, Permit.SEE_JOBS):
         return rows
     return rows.filter(Q(service__user=user) | Q(service__project__in=permissions.joined(user)))
@@ -144,6 +147,11 @@ def visible(user: User) -> QuerySet[Row]:
 def may_call(user: User, row: Row) -> bool:
     """Whether this user may call a function: who may submit to its project."""
     return permissions.submittable(user).filter(pk=row.service.project_id).exists()
+
+
+def is_told(user: User, row: Row) -> bool:
+    """Whether this user may read code, events and results: a member of the project, or the owner."""
+    return row.service.user_id == user.pk or row.service.project_id in permissions.joined(user)
 
 
 def shown(rows: Iterable[Row], user: User) -> list[Function]:
@@ -201,7 +209,7 @@ def detail(row: Row, user: User) -> FunctionDetail:
     template = masked.shown(row.options.get("template") or {})
     return FunctionDetail(
         shown([row], user)[0],
-        row.code,
+        row.code if is_told(user, row) else "",
         template,
         services.replicas_of(service),
         [
@@ -223,7 +231,7 @@ def detail(row: Row, user: User) -> FunctionDetail:
 
 def shown_calls(rows: Iterable[CallRow], row: Row, user: User) -> list[FunctionCall]:
     """These calls of a function; what they say is for members of its project alone."""
-    is_member = row.service.project_id in permissions.joined(user)
+    is_member = is_told(user, row)
     return [
         FunctionCall(
             id=one.pk,

@@ -130,6 +130,8 @@ def test_who_may_see_change_and_call_it(town: Town, add: int) -> None:
     # Staff sees that there is a call, and nothing of what it says.
     seen = town.staff.read(f"{path}/calls/{call['id']}")
     assert (seen["state"], seen["event"], seen["result"]) == ("QUEUED", None, None)
+    assert town.staff.read(path)["code"] == ""
+    assert town.viewer.read(path)["code"] == CODE
 
 
 def test_a_call_is_delivered_and_its_result_kept(town: Town, router: Client, add: int) -> None:
@@ -148,6 +150,18 @@ def test_a_call_is_delivered_and_its_result_kept(town: Town, router: Client, add
     ended(router, call, 500)  # told twice
     assert town.owner.read(f"{path}/{call['id']}")["state"] == "DONE"
     assert told(router, "sync", empty)["calls"] == 0
+
+
+def test_lists_have_pages(town: Town, add: int) -> None:
+    town.owner.post(PATH, {"name": "other", "code": CODE})
+    for number in range(3):
+        town.owner.post(f"{PATH}/{add}/calls", {"event": number})
+    for path, count in ((PATH, 2), (f"{PATH}/{add}/calls", 3)):
+        first, seen = town.owner.read(f"{path}?limit=1"), 1
+        while first["next"]:
+            first = town.owner.client.get(first["next"]).json()
+            seen += len(first["results"])
+        assert seen == count
 
 
 def test_a_key_leaves_a_call_once(town: Town, add: int) -> None:
