@@ -10,24 +10,27 @@ delivered again. ``$PORT``, ``$SERVICE_API_KEY``, ``$FUNCTION_CONCURRENCY``, ``$
 ``$FUNCTION_MAX_WAIT_MS`` and ``$FUNCTION_TIMEOUT_S`` say how.
 
 It imports little, for every import delays the first answer. A handler that raises costs its own call an error; one that
-takes too long cannot be ended by itself, so this process starts anew at the same socket once its other calls have
-ended.
+takes too long cannot be ended by itself: its caller is answered, its thread is lost, and this process starts anew at
+the same socket as soon as nothing else runs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import sys
 import threading
 import time
 from _operator import _compare_digest as same
+from contextlib import contextmanager
 
 HEAD_BYTES = 16_384
 MOST_BYTES = 6 * 2**20
 MOST_CONNECTIONS = 512
 LONGEST_FAULT = 500
+LAST_ANSWERS_S = 1.0
 LISTENS = "FUNCTION_LISTEN_FD"
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 413: "Content Too Large",
            431: "Head Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}  # fmt: skip
@@ -91,11 +94,11 @@ class Handler:
         self.handle, self.handle_batch = load(path)
         if self.handle_batch is None:
             batch, wait_s = 1, 0.0
-        self.takes_call = self.handle is not None and _parameters(self.handle) > 1
+        self.takes_call = _takes_call(self.handle)
         self.batcher = Batcher(batch, wait_s)
         self.changed = threading.Condition()
         self.running = {}
-        self.is_stuck = False
+        self.concurrency, self.is_over = concurrency, False
         self.pid = os.getpid()
         for _ in range(concurrency):
             threading.Thread(target=self.work, daemon=True).start()
@@ -104,7 +107,7 @@ class Handler:
         """Run one call to its end; return the status and the body of its answer."""
         call = Call(event, info)
         with self.changed:
-            if self.is_stuck:
+            if self.is_over:
                 return 503, fault("restarts", "this replica starts anew")
             self.batcher.add(call, time.monotonic())
             self.changed.notify_all()
@@ -132,37 +135,37 @@ class Handler:
 
     def run(self, batch):
         try:
-            if self.handle_batch is not None:
-                results = self.handle_batch([call.event for call in batch])
-                if not isinstance(results, (list, tuple)) or len(results) != len(batch):
-                    raise TypeError(f"handle_batch must return a list of {len(batch)} results, one for each event")
-            else:
-                results = [self.handle(batch[0].event, *([batch[0].info] if self.takes_call else []))]
+            answers = self.answers(batch)
         except BaseException as error:  # noqa: BLE001  whatever it raises is the answer to these calls, and no more
-            if os.getpid() == self.pid:
-                for call in batch:
-                    call.answer(500, failed(error))
-            return
+            answers = [(500, failed(error))] * len(batch) if os.getpid() == self.pid else []
         if os.getpid() == self.pid:
             for number, call in enumerate(batch):
-                call.answer(*written(results[number]))
+                call.answer(*answers[number])
+
+    def answers(self, batch):
+        """Let the handler run a batch; return the answer to each call."""
+        if self.handle_batch is None:
+            return [written(self.handle(batch[0].event, *([batch[0].info] if self.takes_call else [])))]
+        results = self.handle_batch([call.event for call in batch])
+        if not isinstance(results, (list, tuple)) or len(results) != len(batch):
+            raise TypeError(f"handle_batch must return a list of {len(batch)} results, one for each event")
+        return [written(result) for result in results]
 
     def watch(self):
-        """Answer calls whose time is over, and start anew where one holds its thread."""
-        while True:
-            with self.changed:
+        """Answer calls whose time is over; return when it is time to start anew: where such a call holds its thread,
+        and no other runs, or no thread is left."""
+        with self.changed:
+            while True:
                 now = time.monotonic()
-                for until, batch in self.running.values():
-                    if until <= now:
-                        self.is_stuck = True
-                        for call in batch:
-                            call.answer(500, fault("handler_timeout", f"it took more than {self.timeout_s:g} s"))
-                if self.is_stuck:
+                overdue = [batch for until, batch in self.running.values() if until <= now]
+                for call in [call for batch in overdue for call in batch]:
+                    call.answer(500, fault("handler_timeout", f"it took more than {self.timeout_s:g} s"))
+                is_quiet = len(overdue) == len(self.running) and not self.batcher.items
+                if overdue and (is_quiet or len(overdue) == self.concurrency):
+                    self.is_over = True
                     for _, call in self.batcher.items:
                         call.answer(503, fault("restarts", "this replica starts anew"))
-                    self.batcher.items = []
-                    if all(until <= now for until, _ in self.running.values()):
-                        return
+                    return
                 next_s = min((until - now for until, _ in self.running.values() if until > now), default=None)
                 self.changed.wait(next_s if next_s is None else next_s + 0.001)
 
@@ -182,17 +185,21 @@ def load(path):
     return handle if callable(handle) else None, batch if callable(batch) else None
 
 
-def _parameters(handle):
+def _takes_call(handle):
+    """Whether the second parameter of a handler is ``call``."""
     code = getattr(handle, "__code__", None)
-    return code.co_argcount if code is not None else 1
+    return code is not None and code.co_varnames[1 : code.co_argcount][:1] == ("call",)
 
 
 def failed(error):
     """Return the body that tells what a handler raised; its traceback goes to the log."""
     import traceback
 
-    traceback.print_exception(type(error), error, error.__traceback__)
-    return fault("handler_raised", f"{type(error).__name__}: {error}")
+    try:
+        traceback.print_exception(type(error), error, error.__traceback__)
+        return fault("handler_raised", f"{type(error).__name__}: {error}")
+    except BaseException:  # noqa: BLE001  what it raised cannot even be told
+        return fault("handler_raised", type(error).__name__)
 
 
 def written(result):
@@ -211,8 +218,8 @@ def written(result):
 class Connection:
     """A connection of the router: one request after the other, each with a ``content-length``."""
 
-    def __init__(self, link, function, key):
-        self.link, self.function, self.key = link, function, key
+    def __init__(self, link, function, key, door):
+        self.link, self.function, self.key, self.door = link, function, key, door
         self.left = b""
 
     def serve(self):
@@ -241,8 +248,7 @@ class Connection:
             given[name.strip().lower()] = value.strip()
         stays = given.get(b"connection", b"").lower() != b"close"
         if first.startswith(b"GET /health "):
-            is_well = not self.function.is_stuck
-            return self.say(200 if is_well else 503, b"{}", stays)
+            return self.say(200, b"{}", stays)
         if not same(given.get(b"authorization", b""), b"Bearer " + self.key):
             return self.say(401, fault("key", "this is not the key of this replica"), False)
         length = given.get(b"content-length", b"0")
@@ -261,8 +267,9 @@ class Connection:
             return self.say(400, fault("event", f"the event is no JSON: {error}"), stays)
         number = given.get(b"x-call-try", b"1")
         info = {"id": given.get(b"x-call-id", b"").decode("latin-1"), "try": int(number) if number.isdigit() else 1}
-        status, answer = self.function.call(event, info)
-        return self.say(status, answer, stays)
+        with self.door.busy():
+            status, answer = self.function.call(event, info)
+            return self.say(status, answer, stays)
 
     def read(self, length):
         """Return the body of a request; None if the caller went away."""
@@ -294,22 +301,57 @@ def listen():
     return server
 
 
-def accept(server, function, key):
-    room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+class Door:
+    """Where the router comes in. Shut, it leaves who comes to the next process at the same socket."""
 
-    def serve(link):
+    def __init__(self, server):
+        self.server, self.changed = server, threading.Condition()
+        self.count, self.is_shut = 0, False
+        server.setblocking(False)
+
+    @contextmanager
+    def busy(self):
+        """Count a call whose answer is on its way."""
+        with self.changed:
+            self.count += 1
         try:
-            Connection(link, function, key).serve()
+            yield
         finally:
-            room.release()
+            with self.changed:
+                self.count -= 1
+                self.changed.notify_all()
 
-    while True:
-        link, _ = server.accept()
-        if not room.acquire(blocking=False):
-            link.close()
-            continue
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=serve, args=(link,), daemon=True).start()
+    def accept(self, function, key):
+        """Serve connections, a thread each, until it is shut."""
+        room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+        def serve(link):
+            try:
+                Connection(link, function, key, self).serve()
+            finally:
+                room.release()
+
+        while True:
+            select.select([self.server], [], [])
+            with self.changed:
+                if self.is_shut:
+                    return
+                try:
+                    link, _ = self.server.accept()
+                except BlockingIOError:
+                    continue
+            link.setblocking(True)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not room.acquire(blocking=False):
+                link.close()
+                continue
+            threading.Thread(target=serve, args=(link,), daemon=True).start()
+
+    def shut(self):
+        """Let nobody in any more, and wait a moment for answers that are on their way."""
+        with self.changed:
+            self.is_shut = True
+            self.changed.wait_for(lambda: not self.count, LAST_ANSWERS_S)
 
 
 def main():
@@ -323,9 +365,10 @@ def main():
     )
     server = listen()
     key = os.environ.get("SERVICE_API_KEY", "").encode()
-    threading.Thread(target=accept, args=(server, function, key), daemon=True).start()
+    door = Door(server)
+    threading.Thread(target=door.accept, args=(function, key), daemon=True).start()
     function.watch()
-    time.sleep(0.05)  # what was answered last is on its way
+    door.shut()
     print("a call holds its thread: starting anew", flush=True)
     os.set_inheritable(server.fileno(), True)
     os.environ[LISTENS] = str(server.fileno())

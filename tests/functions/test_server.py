@@ -23,7 +23,9 @@ from tests.router.conftest import until
 
 CODE = """
 import os, sys, time
-seen = []
+class Untold(BaseException):
+    def __str__(self):
+        raise SystemExit(4)
 def handle(event, call):
     if event == "raise":
         raise ValueError("no such thing")
@@ -36,6 +38,8 @@ def handle(event, call):
     if event == "garbage":
         os.write(1, b"HTTP/1.1 200 OK\\r\\n" + bytes(range(256)))
         return "printed"
+    if event == "untold":
+        raise Untold()
     if event == "set":
         return {1, 2}
     if event == "nan":
@@ -112,6 +116,7 @@ def test_a_handler_may_know_the_call(server: Server) -> None:
     [
         ("raise", "handler_raised"),
         ("leave", "handler_raised"),
+        ("untold", "handler_raised"),
         ("set", "handler_result"),
         ("nan", "handler_result"),
         ("large", "handler_result"),
@@ -159,6 +164,18 @@ def test_nonsense_ends_its_connection_alone(server: Server, sent: bytes) -> None
         while link.recv(65_536):
             pass
     assert server.ask(1).status_code == 200
+
+
+def test_calls_that_hang_hold_up_no_others_as_long_as_threads_are_left(tmp_path: Path) -> None:
+    code = "import time\ndef handle(event):\n    time.sleep(event)\n    return event\n"
+    with serving(tmp_path, code, FUNCTION_TIMEOUT_S="2", FUNCTION_CONCURRENCY="3") as up, ThreadPoolExecutor(6) as pool:
+        slow = [pool.submit(up.ask, 1.9), pool.submit(up.ask, 60)]
+        while not all(one.done() for one in slow):
+            assert up.ask(0.01).json() == 0.01
+        assert [one.result().status_code for one in slow] == [200, 500]
+        # Whether it starts anew meanwhile or not, who comes is served.
+        for _ in range(20):
+            assert up.ask(0).json() == 0
 
 
 def test_a_handler_that_hangs_is_answered_and_the_next_call_served(tmp_path: Path) -> None:
