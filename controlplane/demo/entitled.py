@@ -88,7 +88,7 @@ def _called(cluster: DemoCluster) -> None:
             ended_at=began + timedelta(minutes=12) if ago else None, outstanding=0 if ago else 2,
         )  # fmt: skip
     for ago in range(60):
-        counts = [0] * 14 if 8 <= ago < 30 else [30, 60, 20, 4, 1, *[0] * 9]
+        counts: list[int] = [0] * 14 if 8 <= ago < 30 else [30, 60, 20, 4, 1, *[0] * 9]
         cold = ago in (7, 40)
         row.minutes.create(
             at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),

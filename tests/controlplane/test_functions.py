@@ -54,12 +54,9 @@ def test_a_function_is_a_service_with_our_server_in_it(town: Town, add: int) -> 
     assert shown["function"]["address"].endswith("/f/default/add")
     job = Job.objects.get()
     assert (job.user.username, job.bundle) == ("owner", InferenceService.objects.get().revisions.get().bundle)
-    request = job.stages.get().request
-    assert "switchyard/function.py" in request["run"]
-    assert {key: request["env"][key] for key in ("FUNCTION_CONCURRENCY", "FUNCTION_BATCH")} == {
-        "FUNCTION_CONCURRENCY": "2",
-        "FUNCTION_BATCH": "3",
-    }
+    way = job.stages.get().request["alternatives"][0]
+    assert "switchyard/function.py" in str(way["argv"])
+    assert (way["env"]["FUNCTION_CONCURRENCY"], way["env"]["FUNCTION_BATCH"]) == ("2", "3")
     # It is listed as what it is, and nowhere twice.
     assert [one["id"] for one in town.owner.read(PATH)["results"]] == [add]
     assert town.owner.read("/services")["results"] == []

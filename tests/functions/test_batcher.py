@@ -29,16 +29,18 @@ def test_every_event_is_taken_once_in_order_and_in_time(
         # Nothing that is full, or has waited its time, is left to wait.
         if not batch:
             assert added - len(taken) < most
-            assert batcher.due_s(now) is None or batcher.due_s(now) <= wait_s
+            assert (batcher.due_s(now) or 0.0) <= wait_s + 1e-9
     while (due_s := batcher.due_s(now)) is not None:
-        assert due_s <= wait_s
+        assert due_s <= wait_s + 1e-9
         # Rounding of floats may leave the moment a hair before it.
         now += due_s + 1e-6
         taken += batcher.take(now)
     assert taken == list(range(added))
 
 
-@given(st.integers(0, 599), st.integers(0, 9), st.integers(1, 10_000), st.integers(1, 10), st.floats(0, 1e7))
+@given(
+    st.just(0) | st.integers(200, 599), st.integers(0, 9), st.integers(1, 10_000), st.integers(1, 10), st.floats(0, 1e7)
+)
 def test_a_call_ends_or_is_due_again_within_a_bound(
     status: int, tries: int, takes: int, most: int, age_s: float
 ) -> None:
@@ -47,7 +49,7 @@ def test_a_call_ends_or_is_due_again_within_a_bound(
     if verdict.state == "QUEUED":
         assert 0 < verdict.pause_s <= queue.LONGEST_PAUSE_S
         assert verdict.tries < most or status == 0
-        assert status == 0 or status >= 500 or 100 <= status < 200 or 300 <= status < 400
+        assert status == 0 or status >= 500 or 300 <= status < 400
     assert (verdict.state == "DONE") == (200 <= status < 300)
 
 

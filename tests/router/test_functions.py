@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_a_call_that_may_have_run_is_not_repeated(door: Door) -> None:
     door.serve(2, is_function=True)
 
     def dies(link: Any) -> None:
-        link.connection.close()
+        link.connection.shutdown(socket.SHUT_RDWR)
 
     for engine in door.engines:
         engine.say = dies
@@ -145,7 +146,7 @@ def test_what_failed_is_told_apart_from_what_nobody_ran(door: Door) -> None:
     door.engines[0].say = lambda link: link.whole(b"no", 500)
     door.control.calls = [queued(1)]
     assert ended(door, 1)[0]["status"] == 500
-    door.engines[0].say = lambda link: link.connection.close()
+    door.engines[0].say = lambda link: link.connection.shutdown(socket.SHUT_RDWR)
     door.control.calls = [queued(2)]
     assert ended(door, 1)[0]["status"] == 502
     door.engines[0].say = lambda link: link.whole(b"x" * 300_000)
