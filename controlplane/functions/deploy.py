@@ -68,15 +68,15 @@ def _named() -> Iterator[None]:
     try:
         yield
     except InvalidSpec as refused:
-        faults = [
-            FieldError(
-                f"/options{each.pointer}" if each.pointer.startswith("/template") else each.pointer,
-                each.detail,
-                each.code,
-            )
-            for each in refused.errors
-        ]
-        raise InvalidSpec(faults) from None
+        raise InvalidSpec([_placed(one) for one in refused.errors]) from None
+    except ServiceRefused as refused:
+        refused.errors = [_placed(one) for one in refused.errors]
+        raise
+
+
+def _placed(fault: FieldError) -> FieldError:
+    place = f"/options{fault.pointer}" if fault.pointer.startswith("/template") else fault.pointer
+    return FieldError(place, fault.detail, fault.code)
 
 
 def _read(user: User, asked: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:

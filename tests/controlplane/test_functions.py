@@ -256,7 +256,6 @@ def test_a_deleted_function_gives_no_call_and_ends_its_replicas(town: Town, rout
     assert taken(router) == []
     for _ in range(4):
         replicas.follow_all(timezone.now())
-        town.cycle()
     assert not InferenceService.objects.exists()
     assert not FunctionCall.objects.exists()
 
