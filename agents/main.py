@@ -75,7 +75,7 @@ from agents.telemetry.sampling import Meter
 PROCESSES = 16_384
 LOG_CAP_BYTES = 256 << 20
 LOG_BYTES_PER_S = 16 << 20
-GIVEN = ("runtime", "step")
+GIVEN = ("runtime", "step", "function")
 log = logging.getLogger("switchyard.agent")
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import psutil
 
 from bench.delegated import ray_figures, slurm_figures
@@ -32,6 +33,8 @@ from switchyard import jobfile
 ROUNDS = 3
 EXAMPLE = ROOT / "examples" / "serve"
 PATIENCE_S = 180.0
+COLD_STARTS, WARM_CALLS = 7, 500
+FUNCTION = "def handle(event):\n    return {'sum': sum(event)}\n"
 
 
 def measure() -> Figures:
@@ -40,12 +43,16 @@ def measure() -> Figures:
         figures = _added(port, behind)
     with fresh_stack() as bench:
         figures |= _under_load(bench)
+        figures |= functions(bench)
     figures |= slurm_figures() | ray_figures()
     remarks = [
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
         "slurm_overhead_ms: submission to start, through the stack less by sbatch alone; medians, in turns",
         "foreign_lost, foreign_doubled: of 100 jobs, with the agent killed six times and slurmctld five",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
+        f"function_cold_ms: median of {COLD_STARTS} first calls of a function without replicas, from call to answer;"
+        " function_cold_most_ms: the longest of them",
+        "function_warm_ms, function_warm_p99_ms: one call after the other over one connection, from call to answer",
     ]
     return Figures({**figures}, remarks)
 
@@ -176,6 +183,39 @@ def _under_load(bench: Bench) -> dict[str, float]:
         "update_requests": len(updated.whole),
         "kill_requests": len(killed.whole) + len(streamed.whole),
         "service_cold_s": cold_s,
+    }
+
+
+def functions(bench: Bench) -> dict[str, float]:
+    """Call a function that sleeps, several times, and one that is awake, many times."""
+    functions = bench.client.functions
+    made: Any = functions.create("add", code=FUNCTION, options={"idle_s": 1, "max": 1})
+    number, address = made["function"]["id"], made["function"]["address"]
+    newest: Callable[[], Any] = lambda: functions.get(number)["function"]  # noqa: E731
+    _until(lambda: newest()["state"] == "READY")
+    headers = {"authorization": f"Bearer {bench.client.wire.address[1]}"}
+
+    def call(http: httpx.Client) -> float:
+        began = time.perf_counter()
+        answer = http.post(address, json=[1, 2])
+        took_ms = (time.perf_counter() - began) * 1000
+        if answer.json() != {"sum": 3}:
+            raise SystemExit(f"a function answered {answer.status_code} {answer.text[:200]}")
+        return took_ms
+
+    cold, warm = [], []
+    for _ in range(COLD_STARTS):
+        _until(lambda: newest()["state"] == "ASLEEP")
+        with httpx.Client(headers=headers, timeout=60) as http:
+            cold.append(call(http))
+    with httpx.Client(headers=headers, timeout=60) as http:
+        warm = [call(http) for _ in range(WARM_CALLS + 20)][20:]
+    functions.delete(number)
+    return {
+        "function_cold_ms": quantile(cold, 0.5),
+        "function_cold_most_ms": max(cold),
+        "function_warm_ms": quantile(warm, 0.5),
+        "function_warm_p99_ms": quantile(warm, 0.99),
     }
 
 

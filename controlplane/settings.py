@@ -221,6 +221,7 @@ INSTALLED_APPS = [
     "controlplane.usage",
     "controlplane.schedules",
     "controlplane.services",
+    "controlplane.functions",
     "controlplane.job_templates",
     "controlplane.pages",
     "controlplane.backup",

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from router import probes
+from router import probes, rouse
+from router.calls import Calls
 from router.control_link import ControlLink
 from router.front import Front, Kept
 from router.keys import Keys
@@ -44,11 +45,12 @@ async def serve(options: argparse.Namespace, secret: str) -> None:
     link = ControlLink(options.control, secret, options.name)
     pools, fronts, kept = Pools(), set[Front](), Kept(KEPT_BYTES)
     routing = Routing(pools, Keys(link.caller), kept)
+    works = (link.keep(pools), probes.keep(pools), rouse.keep(pools, link), Calls(link, routing, pools).keep())
     most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
     server = await loop.create_server(
         lambda: Front(routing.answer, routing.limit, fronts, kept, most), options.host, options.port, backlog=1024
     )
-    tasks = [asyncio.create_task(work) for work in (link.keep(pools), probes.keep(pools), sweep(fronts))]
+    tasks = [asyncio.create_task(work) for work in (*works, sweep(fronts))]
     log.info("the router listens on %s:%d", options.host, options.port)
     await asyncio.wait([asyncio.create_task(over.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED)
     server.close()

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import httpx
 import msgspec
 
 from router.pool import Pools
-from router.protocol import KEYS_PATH, SYNC_PATH, AskKey, Caller, Report, Table
+from router.protocol import (
+    DONE_PATH,
+    KEYS_PATH,
+    SYNC_PATH,
+    TAKE_PATH,
+    WAKE_PATH,
+    AskKey,
+    CallEnd,
+    CallEnds,
+    Caller,
+    QueuedCall,
+    Report,
+    Table,
+    TakeCalls,
+    Taken,
+    Waits,
+)
 
 log = logging.getLogger("switchyard.router")
 EVERY_S: Final = 1.0
@@ -30,6 +47,20 @@ class ControlLink:
     async def caller(self, digest: str) -> Caller:
         """Return who calls with the key of this digest. Raises OSError or ValueError."""
         return msgspec.json.decode(await self._post(KEYS_PATH, msgspec.json.encode(AskKey(digest))), type=Caller)
+
+    async def wake(self, services: Sequence[int]) -> Table:
+        """Say that requests for these services wait and no replica answers; return how they stand. Raises OSError or
+        ValueError."""
+        return msgspec.json.decode(await self._post(WAKE_PATH, msgspec.json.encode(Waits(list(services)))), type=Table)
+
+    async def take(self, most: int) -> list[QueuedCall]:
+        """Take queued calls of functions, which are then this router's to deliver. Raises OSError or ValueError."""
+        answer = await self._post(TAKE_PATH, msgspec.json.encode(TakeCalls(most)))
+        return msgspec.json.decode(answer, type=Taken).calls
+
+    async def tell(self, ends: Sequence[CallEnd]) -> None:
+        """Tell what became of calls. Raises OSError or ValueError."""
+        await self._post(DONE_PATH, msgspec.json.encode(CallEnds(list(ends))))
 
     async def _post(self, path: str, body: bytes) -> bytes:
         try:

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import httptools
 
@@ -54,14 +54,34 @@ class Kept:
 class Request:
     """A request of a caller; ``body`` is complete when it is answered."""
 
-    __slots__ = ("accept", "body", "content_type", "is_kept_alive", "key", "length", "method", "target")
+    __slots__ = ("accept", "body", "call", "content_type", "is_kept_alive", "key", "length", "method", "target")
 
     def __init__(self) -> None:
+        # The id of a queued call, and how often it was taken.
+        self.call: tuple[str, int] | None = None
         self.target = self.content_type = self.accept = self.key = b""
         self.method = b""
         self.body = bytearray()
         self.length: int | None = None
         self.is_kept_alive = True
+
+
+class Carried(Protocol):
+    """A request that is carried to a replica, and takes the answer: a connection, or a queued call."""
+
+    request: Request
+    source: Upstream | None
+    is_full: bool
+
+    def let_go(self) -> None: ...
+
+    def begin(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None: ...
+
+    def piece(self, body: bytes) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 Answer = Callable[["Front"], Awaitable[None]]

@@ -75,8 +75,8 @@ class Place:
 class Pool:
     """The replicas of one service, and the requests that wait for one."""
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
+    def __init__(self, served: Served, needed: asyncio.Event) -> None:
+        self.served, self._needed = served, needed
         self.places: dict[int, Place] = {}
         self.waiting: deque[asyncio.Future[None]] = deque()
         # By revision: how many requests it is behind its share.
@@ -86,7 +86,7 @@ class Pool:
         self._forget()
 
     def _forget(self) -> None:
-        self.requests = self.failed = self.refused = self.retried = 0
+        self.requests = self.failed = self.refused = self.retried = self.errors = self.cold = self.cold_ms = 0
         self.first_bytes = [0] * (len(BOUNDS) + 1)
 
     @staticmethod
@@ -126,17 +126,32 @@ class Pool:
 
         Raises :class:`NoReplica`.
         """
-        deadline, has_waited = time.monotonic() + self.served.wait_s, False
+        began = time.monotonic()
+        deadline, has_waited, was_cold = began + self.served.wait_s, False, False
         while (place := self._best(prompt, but)) is None:
+            if not was_cold and not self.has_healthy():
+                was_cold = True
+                self.cold += 1
+                self._needed.set()
             if not has_waited and len(self.waiting) >= self.served.queue:
                 raise NoReplica(f"{self.served.queue} requests wait for a replica already")
             await self._wait(deadline, is_first=has_waited)
             has_waited = True
         if has_waited:
             self.wake()  # there may be room for one more
+        if was_cold:
+            self.cold_ms = max(self.cold_ms, round((time.monotonic() - began) * 1000))
         place.outstanding += 1
         place.tokens += work(prompt, place.remembered)
         return place
+
+    def has_healthy(self) -> bool:
+        """Whether a replica answers its health check, busy or not."""
+        return any(place.is_healthy and not place.member.draining for place in self.places.values())
+
+    def is_cold(self) -> bool:
+        """Whether requests wait and no replica answers."""
+        return bool(self.waiting) and not self.has_healthy()
 
     async def _wait(self, deadline: float, *, is_first: bool) -> None:
         """Wait for a turn to look; who has looked in vain is the first again. Raises :class:`NoReplica`."""
@@ -202,7 +217,7 @@ class Pool:
         active = sum(place.outstanding for place in self.places.values())
         told = ServiceNews(
             self.served.id, len(self.waiting), active, self.requests, self.failed, self.refused, self.retried,
-            self.first_bytes,
+            self.first_bytes, self.errors, self.cold, self.cold_ms,
         )  # fmt: skip
         self._forget()
         return told
@@ -213,23 +228,29 @@ class Pool:
         self.failed += news.failed
         self.refused += news.refused
         self.retried += news.retried
+        self.errors += news.errors
+        self.cold += news.cold
+        self.cold_ms = max(self.cold_ms, news.cold_ms)
         self.first_bytes = [a + b for a, b in zip(self.first_bytes, news.first_bytes, strict=True)]
 
 
 class Pools:
-    """All services by project and name."""
+    """All services by project and name. ``needed`` is set when a request waits where no replica answers."""
 
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, str], Pool] = {}
+        self.needed = asyncio.Event()
+        # How many queued calls of functions the control plane has to give.
+        self.calls = 0
 
     def update(self, table: Table) -> None:
         """Take a new table; services that are not in it any more have no replicas left."""
-        before, self.by_name = self.by_name, {}
+        before, self.by_name, self.calls = self.by_name, {}, table.calls
         for served in table.services:
             key = (served.project, served.name)
             pool = before.pop(key, None)
             if pool is None or pool.served.id != served.id:
-                pool = Pool(served)
+                pool = Pool(served, self.needed)
             pool.update(served)
             if (deleted := self.by_name.get(key)) is not None:
                 # Its name is another's by now: its replicas end when their time to drain is over.
@@ -238,6 +259,13 @@ class Pools:
         for pool in before.values():
             for place in pool.places.values():
                 place.close()
+
+    def refresh(self, table: Table) -> None:
+        """Take what a table says of services that are known; the others stay as they are."""
+        for served in table.services:
+            pool = self.by_name.get((served.project, served.name))
+            if pool is not None and pool.served.id == served.id:
+                pool.update(served)
 
     def places(self) -> list[Place]:
         return [place for pool in self.by_name.values() for place in pool.places.values()]

@@ -50,20 +50,21 @@ async def probe(place: Place) -> str:
     return "" if verdict.status == 200 else f"its health check answered {verdict.status}"
 
 
+async def look(place: Place) -> None:
+    """Probe a replica, and note what came of it."""
+    place.probed(await probe(place))
+
+
 async def keep(pools: Pools) -> None:
     """Probe all replicas for ever."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def look(place: Place, wake: list[None]) -> None:
+    async def in_turn(place: Place) -> None:
         async with room:
-            was_healthy = place.is_healthy
-            place.probed(await probe(place))
-            if place.is_healthy and not was_healthy:
-                wake.append(None)
+            await look(place)
 
     while True:
-        fresh: list[None] = []
-        await asyncio.gather(*(look(place, fresh) for place in pools.places()))
+        await asyncio.gather(*(in_turn(place) for place in pools.places()))
         # Also those whose breaker closes by time alone.
         for pool in pools.by_name.values():
             pool.wake()

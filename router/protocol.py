@@ -8,8 +8,16 @@ from msgspec import Meta, Struct
 
 SYNC_PATH: Final = "/router/v1/sync"
 KEYS_PATH: Final = "/router/v1/keys"
+WAKE_PATH: Final = "/router/v1/wake"
+TAKE_PATH: Final = "/router/v1/calls"
+DONE_PATH: Final = "/router/v1/results"
 # The upper bounds of the intervals in which times to the first byte are counted, in seconds; the last has none.
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+# Of one message: services that are woken, and queued calls; and the longest result of one that is kept, in characters.
+MOST_WOKEN: Final = 16
+MOST_TAKEN: Final = 64
+LARGEST_RESULT: Final = 262_144
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Name = Annotated[str, Meta(max_length=63)]
@@ -49,12 +57,57 @@ class Served(Struct, frozen=True):
     idle_s: float = 60.0
     body_bytes: int = 8 * 2**20
     requests_per_s: float = 0.0
+    is_function: bool = False
 
 
 class Table(Struct, frozen=True):
-    """All that the router needs to know."""
+    """All that the router needs to know; ``calls`` are waiting to be taken (see :class:`Taken`)."""
 
     services: list[Served]
+    calls: int = 0
+
+
+class Waits(Struct, frozen=True):
+    """Services of which requests wait while no replica answers."""
+
+    services: Annotated[list[Count], Meta(min_length=1, max_length=MOST_WOKEN)]
+
+
+class TakeCalls(Struct, frozen=True):
+    """How many queued calls of functions a router has room for."""
+
+    most: Annotated[int, Meta(ge=1, le=MOST_TAKEN)]
+
+
+class QueuedCall(Struct, frozen=True):
+    """A queued call of a function that this router is to deliver; ``number`` counts how often it was taken."""
+
+    id: int
+    number: int
+    project: str
+    name: str
+    event: str
+
+
+class Taken(Struct, frozen=True):
+    """The calls that were taken, which are this router's until it tells of them or its time is over."""
+
+    calls: list[QueuedCall]
+
+
+class CallEnd(Struct, frozen=True):
+    """What became of a delivery: the status and body of the answer, or ``status`` 0 and why nobody ran it."""
+
+    id: Count
+    number: Count
+    status: Annotated[int, Meta(ge=0, le=599)]
+    body: Annotated[str, Meta(max_length=LARGEST_RESULT)]
+
+
+class CallEnds(Struct, frozen=True):
+    """What became of calls."""
+
+    calls: Annotated[list[CallEnd], Meta(max_length=MOST_TAKEN)]
 
 
 class MemberNews(Struct, frozen=True):
@@ -70,7 +123,8 @@ class MemberNews(Struct, frozen=True):
 class ServiceNews(Struct, frozen=True):
     """What a service did since the last report that was taken, and how many requests wait for a replica now.
 
-    ``first_bytes`` are counts by ``BOUNDS``, and one more for what took longer.
+    ``first_bytes`` are counts by ``BOUNDS``, and one more for what took longer. ``errors`` are answers with a status
+    of 500 or more, ``cold`` requests that waited for a first replica, the longest of them ``cold_ms`` milliseconds.
     """
 
     id: Count
@@ -81,6 +135,9 @@ class ServiceNews(Struct, frozen=True):
     refused: Count
     retried: Count
     first_bytes: Annotated[list[Count], Meta(max_length=len(BOUNDS) + 1)]
+    errors: Count = 0
+    cold: Count = 0
+    cold_ms: Count = 0
 
 
 class Report(Struct, frozen=True):

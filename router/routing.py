@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from typing import Final
 
 from router.choice import Prompt, work
-from router.front import Front, Kept, Refused
+from router.front import Carried, Front, Kept, Refused
 from router.keys import Keys
 from router.pool import NoReplica, Place, Pool, Pools
 from router.upstream import Broken, Upstream, connect
@@ -15,6 +16,9 @@ from router.upstream import Broken, Upstream, connect
 TRIES: Final = 3
 # Of other paths than /v1/, health and metrics of a replica, nothing is reached from outside.
 _PATH: Final = re.compile(rb"/s/([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(/v1/[A-Za-z0-9_./-]{1,200})(\?[!-~]{0,500})?")
+_CALL: Final = re.compile(rb"/f/([a-z0-9-]{1,63})/([a-z0-9-]{1,63})")
+# A call of a function is one unit of work, whatever its event is.
+_EVENT: Final = Prompt((), 0, 1)
 LARGEST_UNKNOWN: Final = 65_536
 MOST_IDLE: Final = 64
 # A header value of a caller that is passed on.
@@ -33,8 +37,10 @@ class Routing:
         return pool.served.body_bytes if pool else LARGEST_UNKNOWN
 
     def _pool(self, target: bytes) -> Pool | None:
-        found = _PATH.fullmatch(target)
-        return self.pools.by_name.get((found[1].decode(), found[2].decode())) if found else None
+        is_call = target.startswith(b"/f/")
+        found = (_CALL if is_call else _PATH).fullmatch(target)
+        pool = self.pools.by_name.get((found[1].decode(), found[2].decode())) if found else None
+        return pool if pool is not None and pool.served.is_function == is_call else None
 
     async def answer(self, front: Front) -> None:
         """Answer the request of a connection. Raises :class:`Refused`."""
@@ -46,9 +52,14 @@ class Routing:
         caller = await self.keys.caller(request.key)
         pool = self._pool(request.target)
         if pool is None or pool.served.id not in caller.services or b".." in request.target:
-            raise Refused(404, "no_service", "there is no such service that you may call: /s/PROJECT/SERVICE/v1/...")
-        if request.method not in (b"GET", b"POST"):
-            raise Refused(405, "method", "a service answers GET and POST")
+            text = "there is no such service that you may call: /s/PROJECT/SERVICE/v1/..., or /f/PROJECT/FUNCTION"
+            raise Refused(404, "no_service", text)
+        if request.method != b"POST" and (request.method != b"GET" or pool.served.is_function):
+            raise Refused(405, "method", "a service answers GET and POST, a function POST")
+        await self.carry(front, pool, began)
+
+    async def carry(self, front: Carried, pool: Pool, began: float) -> None:
+        """Let a replica answer a request that may be answered. Raises :class:`Refused`."""
         if not pool.admits():
             pool.refused += 1
             text = f"this service takes {pool.served.requests_per_s:g} requests a second"
@@ -61,8 +72,8 @@ class Routing:
             pool.failed += refused.status == 502
             raise
 
-    async def _served(self, front: Front, pool: Pool, began: float) -> None:
-        prompt = Prompt.of(bytes(front.request.body))
+    async def _served(self, front: Carried, pool: Pool, began: float) -> None:
+        prompt = _EVENT if pool.served.is_function else Prompt.of(bytes(front.request.body))
         failed: set[int] = set()
         last = ""
         for _ in range(TRIES):
@@ -83,6 +94,9 @@ class Routing:
                 if broken.is_late:
                     front.abort()
                     raise Refused(502, "broken", last) from None
+                if pool.served.is_function and broken.is_sent:
+                    # What ran once is not run again behind the caller's back.
+                    raise Refused(502, "broken", f"the replica failed while it ran this call: {last}") from None
                 pool.retried += 1
                 failed.add(place.member.id)
             else:
@@ -92,7 +106,7 @@ class Routing:
                 pool.release(place, tokens)
         raise Refused(502, "broken", f"{TRIES} replicas failed; the last one: {last}")
 
-    async def _asked(self, front: Front, pool: Pool, place: Place, began: float) -> None:
+    async def _asked(self, front: Carried, pool: Pool, place: Place, began: float) -> None:
         """Ask one replica, over a connection that was kept if there is one."""
         served = pool.served
         while True:
@@ -103,7 +117,8 @@ class Routing:
                 can_stay = await link.ask(_bytes(front, place), sink, served.first_byte_s, served.idle_s)
             except Broken as broken:
                 # A replica closes a connection that was idle for long, just when it is used again.
-                if was_kept and link.is_lost and not broken.is_late and "closed" in str(broken):
+                is_idle = was_kept and link.is_lost and not broken.is_late and "closed" in str(broken)
+                if is_idle and not served.is_function:
                     continue
                 raise
             finally:
@@ -120,11 +135,12 @@ class _Timed:
 
     __slots__ = ("_began", "_front", "_pool")
 
-    def __init__(self, front: Front, pool: Pool, began: float) -> None:
+    def __init__(self, front: Carried, pool: Pool, began: float) -> None:
         self._front, self._pool, self._began = front, pool, began
 
     def begin(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
         self._pool.count_first_byte(time.monotonic() - self._began)
+        self._pool.errors += status >= 500
         self._front.let_go()
         self._front.begin(status, headers, length)
 
@@ -147,14 +163,16 @@ async def _link(place: Place) -> tuple[Upstream, bool]:
     return await connect(place.member.host, place.member.port), False
 
 
-def _bytes(front: Front, place: Place) -> bytes:
+def _bytes(front: Carried, place: Place) -> bytes:
     """Return the request for a replica: the caller's, with the replica's key in the place of the caller's."""
     request, member = front.request, place.member
     found = _PATH.fullmatch(request.target)
-    assert found is not None, "its pool was found by it"
-    path = (found[3] + (found[4] or b"")).decode("ascii")
+    path = (found[3] + (found[4] or b"")).decode("ascii") if found else "/invoke"
     head = f"{request.method.decode()} {path} HTTP/1.1\r\nhost: {member.host}:{member.port}\r\n"
     head += f"authorization: Bearer {member.key}\r\n"
+    if not found:
+        name, number = request.call or (uuid.uuid4().hex, 1)
+        head += f"x-call-id: {name}\r\nx-call-try: {number}\r\n"
     for name, value in (("content-type", request.content_type), ("accept", request.accept)):
         if _PLAIN.fullmatch(value):
             head += f"{name}: {value.decode('ascii')}\r\n"

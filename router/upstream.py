@@ -14,11 +14,14 @@ PASSED: Final = frozenset({b"content-type", b"retry-after", b"x-request-id", b"o
 
 
 class Broken(Exception):
-    """Raised if a replica does not answer as it should; ``is_late`` once something of its answer was passed on."""
+    """Raised if a replica does not answer as it should; ``is_late`` once something of its answer was passed on.
 
-    def __init__(self, why: str, *, is_late: bool = False) -> None:
+    ``is_sent`` says that it may have begun with the request.
+    """
+
+    def __init__(self, why: str, *, is_late: bool = False, is_sent: bool = False) -> None:
         super().__init__(why)
-        self.is_late = is_late
+        self.is_late, self.is_sent = is_late, is_sent
 
 
 class Sink(Protocol):
@@ -131,7 +134,7 @@ class Upstream(asyncio.Protocol):
             raise httptools.HttpParserError("an interim answer")
         self.status = status
         if status in (502, 503, 504):
-            self._fail(f"it answered {status}")
+            self._fail(f"it answered {status}", is_sent=False)
             self.transport.abort()
             self.sink = None
             return
@@ -157,10 +160,10 @@ class Upstream(asyncio.Protocol):
         self.is_lost = True
         self._fail(f"the connection ended: {error}" if error else "it closed the connection")
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, *, is_sent: bool = True) -> None:
         self.is_lost = True
         if self.answered is not None and not self.answered.done():
-            self.answered.set_exception(Broken(why, is_late=self.has_begun))
+            self.answered.set_exception(Broken(why, is_late=self.has_begun, is_sent=is_sent))
 
     def close(self) -> None:
         if not self.is_lost:

@@ -649,6 +649,104 @@ class FreeNodes(TypedDict):
     free: int
 
 
+class Function(TypedDict):
+    """A function that answers POST at address."""
+
+    id: int
+    name: str
+    project: str
+    user: str
+    address: str
+    state: str
+    file: str
+    revision: int
+    ready: int
+    wanted: int
+    min: int
+    max: int
+    concurrency: int
+    batch: int
+    max_wait_ms: int
+    timeout_s: int
+    tries: int
+    idle_s: int
+    waiting: int
+    active: int
+    errors: int
+    cold: int
+    cold_start_s: float | None
+    fault: str
+    traffic: ServiceTraffic
+    queue: FunctionQueue
+
+
+class FunctionCall(TypedDict):
+    """A queued call."""
+
+    id: int
+    key: str
+    user: str
+    state: str
+    tries: int
+    status: int | None
+    event: Any
+    result: Any
+    fault: str
+    made_at: str
+    due_at: str
+    taken_at: str | None
+    ended_at: str | None
+
+
+class FunctionCallPage(TypedDict):
+    """One page of the queued calls of a function, newest first."""
+
+    results: list[FunctionCall]
+    next: NotRequired[str | None]
+    previous: NotRequired[str | None]
+
+
+class FunctionDetail(TypedDict):
+    """A function with its code, if that was sent as text and the reader is a member of its project, the job ...."""
+
+    function: Function
+    code: str
+    template: dict[str, Any]
+    replicas: list[ServiceReplica]
+    minutes: list[FunctionMinute]
+
+
+class FunctionMinute(TypedDict):
+    """What was counted of a function in one minute."""
+
+    at: str
+    requests: int
+    errors: int
+    failed: int
+    refused: int
+    cold: int
+    cold_start_s: float | None
+    replicas: int
+    first_byte_p95_s: float | None
+
+
+class FunctionPage(TypedDict):
+    """Function page."""
+
+    results: list[Function]
+    next: str | None
+    previous: str | None
+
+
+class FunctionQueue(TypedDict):
+    """How many calls of a function wait in its queue, run, are done and were given up."""
+
+    queued: int
+    running: int
+    done: int
+    dead: int
+
+
 class Fuse(TypedDict):
     """Since when the fuse is blown, null if it is not."""
 

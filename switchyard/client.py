@@ -66,6 +66,7 @@ class Client:
         self.consolidation = Consolidation(self.wire)
         self.schedules = Schedules(self.wire)
         self.services = Services(self.wire)
+        self.functions = Functions(self.wire)
         self.simulations = Simulations(self.wire)
         self.templates = Templates(self.wire)
         self.secrets = Secrets(self.wire)
@@ -1142,6 +1143,59 @@ class Services:
     def delete(self, service: int) -> None:
         """Delete a service; its replicas end."""
         self._wire.call("DELETE", f"/services/{service}", headers={"If-Match": "*"})
+
+
+class Functions:
+    """Functions: one file of code that answers calls, at once or from a queue."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> Iterator[answers.Function]:
+        """Yield the functions that you may see, newest first."""
+        return pages(self._wire, "/functions", {"limit": 500, "project": project, "name": name})
+
+    def get(self, function: int) -> answers.FunctionDetail:
+        """Return ``function`` with its ``code``, ``replicas`` and the ``minutes`` of the last hour."""
+        return self._wire.get(f"/functions/{function}")
+
+    def create(self, name: str, **settings: Any) -> answers.FunctionDetail:
+        """Deploy a function: ``code`` is the text of its file, or ``bundle`` the digest of what was uploaded and
+        ``file`` the path in it; ``options`` are as the REST reference has them, ``project`` says whose it is."""
+        return self._wire.post("/functions", {"name": name, **settings})
+
+    def change(self, function: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.FunctionDetail:
+        """Deploy what ``patch`` names: ``code``, ``bundle``, ``file`` or ``options``."""
+        path = f"/functions/{function}"
+        return self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match}).json()
+
+    def delete(self, function: int) -> None:
+        """Delete a function and its queue; its replicas end."""
+        self._wire.call("DELETE", f"/functions/{function}", headers={"If-Match": "*"})
+
+    def invoke(self, function: int, event: Any = None, *, timeout_s: float = 900.0) -> Any:
+        """Call a function and return its result. Raises :class:`~switchyard.problem.ApiProblem` if it fails."""
+        return self.invoke_at(self.get(function)["function"]["address"], event, timeout_s=timeout_s)
+
+    def invoke_at(self, address: str, event: Any = None, *, timeout_s: float = 900.0) -> Any:
+        """Call a function at its ``address`` and return its result."""
+        return self._wire.ask(address, event, timeout_s=timeout_s)
+
+    def leave(self, function: int, event: Any = None, *, key: str = "") -> answers.FunctionCall:
+        """Leave a call in the queue of a function; with the ``key`` of one that is there it is that one."""
+        return self._wire.post(f"/functions/{function}/calls", {"event": event, "key": key})
+
+    def calls(self, function: int) -> Iterator[answers.FunctionCall]:
+        """Yield the queued calls of a function, newest first."""
+        return pages(self._wire, f"/functions/{function}/calls", {"limit": 500})
+
+    def call(self, function: int, call: int) -> answers.FunctionCall:
+        """Return a queued call with its ``state`` and ``result``."""
+        return self._wire.get(f"/functions/{function}/calls/{call}")
+
+    def retry(self, function: int, call: int) -> answers.FunctionCall:
+        """Queue a call that was given up once more."""
+        return self._wire.post(f"/functions/{function}/calls/{call}/retry", {})
 
 
 def _served(wire: Wire, file: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,26 @@ class Wire:
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
+    def ask(self, url: str, body: Any, *, timeout_s: float) -> Any:
+        """Return the JSON answer of a router at ``url``, which the control plane named. It is asked once: what it calls
+        may do its work twice. Raises :class:`ApiProblem` and :class:`Unreachable`."""
+        import httpx
+
+        try:
+            answer = self._client().request("POST", url, json=body, timeout=timeout_s)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise Unreachable(f"no answer from {url} ({_words(error)})") from error
+        try:
+            told = answer.json()
+        except ValueError:
+            raise Unreachable(f"{url} answered {answer.status_code} and no JSON") from None
+        if answer.is_success:
+            return told
+        fault = told.get("error") if isinstance(told, dict) else None
+        given = fault if isinstance(fault, dict) else {}
+        problem = {"status": answer.status_code, "detail": str(given.get("message") or "it says no reason")}
+        raise ApiProblem(answer.status_code, {**problem, "code": str(given.get("code") or "")})
+
     @contextmanager
     def socket(self, path: str) -> Iterator[ClientConnection]:
         """Open a WebSocket below ``/api/v1``. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for

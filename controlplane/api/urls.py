@@ -21,6 +21,7 @@ from controlplane.api import (
     device_codes,
     devices,
     events,
+    functions,
     fuse,
     hardware,
     health,
@@ -118,6 +119,7 @@ router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("search", search.SearchViewSet, "search")
 router.register("services", services.ServiceViewSet, "services")
+router.register("functions", functions.FunctionViewSet, "functions")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("sessions", sessions.SessionViewSet, "sessions")
 router.register("operations", operations.OperationViewSet, "operations")

@@ -3,11 +3,14 @@ schedules and retention."""
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 from controlplane.accounts.models import Project, User
 from controlplane.demo.cluster import DemoCluster
+from controlplane.functions import options as function_options
+from controlplane.functions.models import DeployedFunction
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.retention.models import Override, Removal
@@ -27,6 +30,7 @@ def write(cluster: DemoCluster, since_days: int) -> None:
     went = {"idempotency": {"rows": 12, "size_bytes": 0, "oldest": (cluster.now - timedelta(days=1)).isoformat()}}
     Removal.objects.create(went=went)
     _served(cluster)
+    _called(cluster)
     _provided(cluster)
 
 
@@ -60,6 +64,60 @@ def _served(cluster: DemoCluster) -> None:
             at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
             refused=2 if ago % 20 == 3 else 0, retried=ago % 7 == 0, queued=ago % 5, replicas=2, first_bytes=counts,
         )  # fmt: skip
+
+
+def _called(cluster: DemoCluster) -> None:
+    """A function with an hour of calls, which sleeps half of the time, and calls in its queue."""
+    project, user = Project.objects.get(name="vision"), User.objects.get(username="lin.wei")
+    options: dict[str, Any] = {key: usual for key, (_low, _high, usual) in function_options.NUMBERS.items()}
+    options |= {"concurrency": 4, "template": {"cpus": 0.5, "memory": "256MiB"}}
+    file = function_options.service_file("thumbnails", "", "thumbnails.py", "0" * 64, options)
+    read = service_file.read(file)
+    row = InferenceService.objects.create(
+        name="thumbnails", project=project, user=user, settings=read.settings, wanted=1,
+        changed_at=cluster.now, asked_at=cluster.now, heard_at=cluster.now,
+    )  # fmt: skip
+    at = cluster.now - timedelta(days=3)
+    revision = row.revisions.create(
+        number=1, file=file, template=read.template, health=read.health, made_by="lin.wei", made_at=at, ready_at=at
+    )
+    for port, ago in ((24_200, 0), (24_201, 40), (24_202, 200)):
+        began = cluster.now - timedelta(minutes=ago + 8)
+        revision.replicas.create(
+            port=port, made_at=began, running_at=began, ready_at=began, is_healthy=not ago, news_at=cluster.now,
+            ended_at=began + timedelta(minutes=12) if ago else None, outstanding=0 if ago else 2,
+        )  # fmt: skip
+    for ago in range(60):
+        counts: list[int] = [0] * 14 if 8 <= ago < 30 else [30, 60, 20, 4, 1, *[0] * 9]
+        cold = ago in (7, 40)
+        row.minutes.create(
+            at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
+            errors=2 if ago % 6 == 2 and sum(counts) else 0, cold=2 if cold else 0, cold_ms=187 if cold else 0,
+            replicas=1 if sum(counts) else 0, first_bytes=counts,
+        )  # fmt: skip
+    function = DeployedFunction.objects.create(service=row, file="thumbnails.py", code=_THUMBNAILS, options=options)
+    for number, (state, tries, fault) in enumerate(
+        (("DONE", 0, ""), ("DONE", 1, ""), ("DEAD", 3, "ValueError: no picture at this address"), ("QUEUED", 0, ""))
+    ):
+        made_at = cluster.now - timedelta(minutes=20 - number)
+        ended_at = None if state == "QUEUED" else made_at + timedelta(seconds=2)
+        event = json.dumps({"picture": f"photos/{number}.jpg"})
+        function.calls.create(
+            user=user, key=f"photo-{number}", state=state, tries=tries, fault=fault, event=event, takes=tries + 1,
+            size_bytes=len(event), result='"done"' if state == "DONE" else "", made_at=made_at, ended_at=ended_at,
+            status=500 if fault else 200 if ended_at else None, due_at=cluster.now + timedelta(days=3_650),
+        )  # fmt: skip
+
+
+_THUMBNAILS = """from PIL import Image
+
+
+def handle(event):
+    with Image.open(event["picture"]) as picture:
+        picture.thumbnail((256, 256))
+        picture.save("small/" + event["picture"])
+    return "done"
+"""
 
 
 def _provided(cluster: DemoCluster) -> None:

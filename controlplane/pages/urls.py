@@ -24,6 +24,7 @@ from controlplane.pages import (
     device,
     device_login,
     documentation,
+    functions,
     hardware,
     health,
     job,
@@ -112,6 +113,10 @@ urlpatterns = [
         path(f"services/<int:number>/{verb}", services.act, {"verb": verb}, name=f"service-{verb}")
         for verb in ("scale", "rollback", "delete")
     ),
+    path("functions", functions.show, name="functions"),
+    path("functions/<int:number>", functions.one, name="function"),
+    path("functions/<int:number>/delete", functions.delete, name="function-delete"),
+    path("functions/<int:number>/calls/<int:call>/retry", functions.retry, name="function-retry"),
     path("templates", templates.show, name="templates"),
     path("templates/<slug:name>", templates.one, name="template"),
     path("calendar", calendar.show, name="calendar"),

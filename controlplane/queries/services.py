@@ -133,8 +133,8 @@ class ServiceFilter(django_filters.FilterSet):
 
 
 def visible(user: User) -> QuerySet[Row]:
-    """The services that this user may see: their own, and those of their projects."""
-    rows = Row.objects.select_related("project", "user").filter(deleted_at=None)
+    """The services that this user may see: their own, and those of their projects; functions are listed apart."""
+    rows = Row.objects.select_related("project", "user").filter(deleted_at=None, function__isnull=True)
     if permissions.may(user, Permit.SEE_JOBS):
         return rows
     return rows.filter(Q(user=user) | Q(project__in=permissions.joined(user)))
@@ -216,13 +216,13 @@ def _traffic(minutes: Sequence[ServiceMinute], objective_s: float | None) -> Ser
         failed=sum(minute.failed for minute in minutes),
         refused=sum(minute.refused for minute in minutes),
         retried=sum(minute.retried for minute in minutes),
-        first_byte_p50_s=_finite(autoscale.quantile(counts, 0.5)),
-        first_byte_p95_s=_finite(autoscale.quantile(counts, 0.95)),
+        first_byte_p50_s=finite(autoscale.quantile(counts, 0.5)),
+        first_byte_p95_s=finite(autoscale.quantile(counts, 0.95)),
         within_slo=round(within, 4) if within is not None else None,
     )
 
 
-def _finite(bound: float | None) -> float | None:
+def finite(bound: float | None) -> float | None:
     """A bound, or twice the largest where there is none."""
     return bound if bound is None or bound <= BOUNDS[-1] else 2 * BOUNDS[-1]
 
@@ -231,19 +231,12 @@ def detail(row: Row, user: User) -> ServiceDetail:
     """This service with its replicas, revisions and last hour."""
     revisions = list(row.revisions.all()[:REVISIONS])
     current = row.revisions.get(number=row.revision)
-    rows = list(
-        ReplicaRow.objects.select_related("revision")
-        .filter(revision__service=row)
-        .order_by(F("ended_at").desc(nulls_first=True), "-id")[:REPLICAS]
-    )
-    parts = replicas.parts_of([one for one in rows if one.ended_at is None])
-    nodes = {number: part.node.name for number, part in parts.items()}
     since = timezone.now() - timedelta(minutes=MINUTES)
     return ServiceDetail(
         shown([row], user)[0],
         shown_file(current),
         row.settings,
-        [_replica(one, nodes.get(one.job or 0, "")) for one in rows],
+        replicas_of(row),
         [
             ServiceRevisionShown(one.number, one.made_by, one.made_at, one.ready_at, one.is_failed, one.fault)
             for one in revisions
@@ -256,11 +249,23 @@ def detail(row: Row, user: User) -> ServiceDetail:
                 one.refused,
                 one.queued,
                 one.replicas,
-                _finite(autoscale.quantile(one.first_bytes, 0.95)),
+                finite(autoscale.quantile(one.first_bytes, 0.95)),
             )
             for one in row.minutes.filter(at__gte=since)
         ],
     )
+
+
+def replicas_of(row: Row) -> list[ServiceReplica]:
+    """The open replicas of a service, and the newest that ended."""
+    rows = list(
+        ReplicaRow.objects.select_related("revision")
+        .filter(revision__service=row)
+        .order_by(F("ended_at").desc(nulls_first=True), "-id")[:REPLICAS]
+    )
+    parts = replicas.parts_of([one for one in rows if one.ended_at is None])
+    nodes = {number: part.node.name for number, part in parts.items()}
+    return [_replica(one, nodes.get(one.job or 0, "")) for one in rows]
 
 
 def _replica(row: ReplicaRow, node: str) -> ServiceReplica:

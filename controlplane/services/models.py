@@ -132,7 +132,8 @@ class ServiceMinute(models.Model):
     """What the routers counted of a service in one minute.
 
     ``first_bytes`` are counts of times to the first byte by ``router.protocol.BOUNDS``; ``queued`` and ``replicas`` are
-    the most of the minute.
+    the most of the minute. ``errors`` are answers of replicas with a status of 500 or more, ``cold`` requests that
+    waited for a first replica, the longest of them ``cold_ms`` milliseconds.
     """
 
     service = models.ForeignKey(InferenceService, on_delete=models.CASCADE, related_name="minutes", db_constraint=False)
@@ -141,6 +142,9 @@ class ServiceMinute(models.Model):
     failed = models.PositiveBigIntegerField(default=0)
     refused = models.PositiveBigIntegerField(default=0)
     retried = models.PositiveBigIntegerField(default=0)
+    errors = models.PositiveBigIntegerField(default=0, db_default=0)
+    cold = models.PositiveBigIntegerField(default=0, db_default=0)
+    cold_ms = models.PositiveBigIntegerField(default=0, db_default=0)
     queued = models.PositiveIntegerField(default=0)
     replicas = models.PositiveIntegerField(default=0)
     first_bytes = models.JSONField(default=list)

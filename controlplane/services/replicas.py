@@ -66,23 +66,28 @@ def key_of(replica: Replica) -> str:
 
 def follow_all(now: datetime) -> int:
     """Let all services have what they are to have; return how many were looked at."""
-    count = 0
-    for number in list(InferenceService.objects.order_by("pk").values_list("pk", flat=True)[:MOST_IN_A_LOOK]):
-        try:
-            with transaction.atomic():
-                row = (
-                    InferenceService.objects.select_for_update(skip_locked=True, of=("self",))
-                    .select_related("user", "project")
-                    .filter(pk=number)
-                    .first()
-                )
-                if row is not None:
-                    follow(row, now)
-                    count += 1
-        except Exception:
-            # One service that cannot be followed holds up no other.
-            log.exception("service %s could not be followed", number)
-    return count
+    numbers = list(InferenceService.objects.order_by("pk").values_list("pk", flat=True)[:MOST_IN_A_LOOK])
+    return sum(follow_one(number, now) for number in numbers)
+
+
+def follow_one(number: int, now: datetime) -> bool:
+    """Let a service have what it is to have, unless somebody else looks at it just now; return whether it was looked
+    at."""
+    try:
+        with transaction.atomic():
+            row = (
+                InferenceService.objects.select_for_update(skip_locked=True, of=("self",))
+                .select_related("user", "project")
+                .filter(pk=number)
+                .first()
+            )
+            if row is not None:
+                follow(row, now)
+    except Exception:
+        # One service that cannot be followed holds up no other.
+        log.exception("service %s could not be followed", number)
+        return False
+    return row is not None
 
 
 def follow(row: InferenceService, now: datetime) -> ServicePlan:
@@ -323,13 +328,14 @@ def address_of(part: Part) -> str:
     return part.node.address or "127.0.0.1"
 
 
-def parts_of(replicas: Iterable[Replica]) -> dict[int, Part]:
-    """Return the running parts of these replicas, by the number of their job."""
+def parts_of(replicas: Iterable[Replica], *, since: Phase = Phase.RUNNING) -> dict[int, Part]:
+    """Return the running parts of these replicas, by the number of their job; with ``since``, also those that are only
+    as far as that."""
     numbers = [one.job for one in replicas if one.job]
-    running = Part.objects.select_related("attempt__stage__job", "node").filter(
-        attempt__stage__job__number__in=numbers, ended_at=None, rank=0, phase=Phase.RUNNING
+    found = Part.objects.select_related("attempt__stage__job", "node").filter(
+        attempt__stage__job__number__in=numbers, ended_at=None, rank=0, phase__gte=since, phase__lte=Phase.RUNNING
     )
-    return {part.attempt.stage.job.number: part for part in running}
+    return {part.attempt.stage.job.number: part for part in found}
 
 
 def empty_counts() -> list[int]:

@@ -14,21 +14,35 @@ from typing import Final
 import msgspec
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Prefetch
+from django.db.models import F, Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
+from agents.protocol import Phase
 from controlplane.accounts import permissions
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
+from controlplane.functions import calls
 from controlplane.services import replicas
 from controlplane.services.models import InferenceService, Replica, ServiceMinute, ServiceRevision
 from controlplane.services.reconcile import weights
-from router.protocol import AskKey, Caller, Member, Report, Served, ServiceNews, Table
+from router.protocol import (
+    AskKey,
+    CallEnds,
+    Caller,
+    Member,
+    Report,
+    Served,
+    ServiceNews,
+    Table,
+    TakeCalls,
+    Taken,
+    Waits,
+)
 
 LARGEST: Final = 8 * 2**20
 # A row is written for what has changed, and else so often, in seconds.
@@ -73,7 +87,33 @@ def sync(request: HttpRequest) -> HttpResponse:
     report = msgspec.json.decode(request.body, type=Report)
     now = timezone.now()
     _take(report, now)
-    return _answer(_table(now))
+    return _answer(_table(InferenceService.objects.all(), now, calls.due_count(now)))
+
+
+@by_router
+def wake(request: HttpRequest) -> HttpResponse:
+    """Let services have a first replica of which a router says that requests wait; answer with how they stand."""
+    asked, now = msgspec.json.decode(request.body, type=Waits), timezone.now()
+    rows = InferenceService.objects.filter(pk__in=asked.services)
+    rows.filter(queued=0).update(queued=1)
+    rows.update(asked_at=now, heard_at=now)
+    for number in rows.filter(wanted=0, deleted_at=None).values_list("pk", flat=True):
+        replicas.follow_one(number, now)
+    return _answer(_table(rows, now))
+
+
+@by_router
+def take(request: HttpRequest) -> HttpResponse:
+    """Give queued calls of functions to a router."""
+    asked = msgspec.json.decode(request.body, type=TakeCalls)
+    return _answer(Taken(calls.take(asked.most, timezone.now())))
+
+
+@by_router
+def results(request: HttpRequest) -> HttpResponse:
+    """Take what became of calls."""
+    calls.end(msgspec.json.decode(request.body, type=CallEnds).calls, timezone.now())
+    return HttpResponse(b"{}", content_type="application/json")
 
 
 @by_router
@@ -128,17 +168,23 @@ def _count(news: ServiceNews, now: datetime) -> None:
             at=now.replace(second=0, microsecond=0),
             defaults={"first_bytes": replicas.empty_counts()},
         )
-        for name in ("requests", "failed", "refused", "retried"):
+        for name in ("requests", "failed", "refused", "retried", "errors", "cold"):
             setattr(minute, name, getattr(minute, name) + getattr(news, name))
+        minute.cold_ms = max(minute.cold_ms, news.cold_ms)
         minute.queued, minute.replicas = max(minute.queued, news.queued), max(minute.replicas, ready)
         minute.first_bytes = [a + b for a, b in zip(minute.first_bytes, news.first_bytes, strict=False)]
         minute.save()
 
 
-def _table(now: datetime) -> Table:
-    """Return all services with the replicas that run; those that are deleted, which nobody may call, come first."""
-    open_ = list(Replica.objects.select_related("revision").filter(ended_at=None, stopped_at=None, job__isnull=False))
-    parts = replicas.parts_of(open_)
+def _table(rows: QuerySet[InferenceService], now: datetime, queued: int = 0) -> Table:
+    """Return these services with the replicas that have a place; those that are deleted, which nobody may call, come
+    first. One that has not begun to run is there too: the router's health checks see its beginning first."""
+    open_ = list(
+        Replica.objects.select_related("revision").filter(
+            revision__service__in=rows, ended_at=None, stopped_at=None, job__isnull=False
+        )
+    )
+    parts = replicas.parts_of(open_, since=Phase.ASSIGNED)
     members: dict[int, list[Member]] = {}
     for row in open_:
         part = parts.get(row.job or 0)
@@ -154,14 +200,15 @@ def _table(now: datetime) -> Table:
                     row.drains_at is not None,
                 )
             )
-    services = InferenceService.objects.select_related("project").prefetch_related(
+    services = rows.select_related("project", "function").prefetch_related(
         Prefetch("revisions", ServiceRevision.objects.only("service", "number", "is_failed", "retry_at"))
     )
     return Table(
         [
             _served(row, members.get(row.pk, []), now)
             for row in services.order_by(F("deleted_at").asc(nulls_last=True), "pk")
-        ]
+        ],
+        queued,
     )
 
 
@@ -181,4 +228,5 @@ def _served(row: InferenceService, members: list[Member], now: datetime) -> Serv
         idle_s=given["read_s"],
         body_bytes=given["body_bytes"],
         requests_per_s=given["requests_per_s"],
+        is_function=hasattr(row, "function"),
     )

@@ -34,14 +34,15 @@ class ServiceRefused(Exception):
         self.errors = [FieldError(pointer, detail, code)] if pointer else []
 
 
-def make(user: User, given: Mapping[str, Any], now: datetime) -> InferenceService:
-    """Make a service of this user. Raises :class:`ServiceRefused`, and ``InvalidSpec`` with the file's faults."""
+def make(user: User, given: Mapping[str, Any], now: datetime, *, noun: str = "service") -> InferenceService:
+    """Make a service of this user; the audit log calls it ``noun``. Raises :class:`ServiceRefused`, and ``InvalidSpec``
+    with the file's faults."""
     read, resolved = _checked(given, user)
     with transaction.atomic():
         project = Project.objects.select_for_update().get(pk=resolved.project.pk)
         if InferenceService.objects.filter(project=project, name=read.name, deleted_at=None).exists():
-            said = _("project {project} has a service {name} already").format(project=project.name, name=read.name)
-            raise ServiceRefused("exists", said, "/name", 409)
+            said = _("project {project} has a service or function {name} already")
+            raise ServiceRefused("exists", said.format(project=project.name, name=read.name), "/name", 409)
         if InferenceService.objects.filter(project=project).count() >= MOST_OF_A_PROJECT:
             said = _("project {project} has {most} services; delete one that is not used any more")
             raise ServiceRefused("too_many", said.format(project=project.name, most=MOST_OF_A_PROJECT), "", 409)
@@ -54,11 +55,13 @@ def make(user: User, given: Mapping[str, Any], now: datetime) -> InferenceServic
             changed_at=now,
         )
         _add_revision(row, 1, given, read, resolved.bundle, user, now)
-        audit.record("service.add", row, after=_told(row))
+        audit.record(f"{noun}.add", row, after=_told(row))
     return row
 
 
-def change(user: User, row: InferenceService, given: Mapping[str, Any], now: datetime) -> InferenceService:
+def change(
+    user: User, row: InferenceService, given: Mapping[str, Any], now: datetime, *, noun: str = "service"
+) -> InferenceService:
     """Give a service another file. Where its replicas are to be others, that is a new revision, which is rolled out.
 
     Raises :class:`ServiceRefused`, also where somebody else than the owner does it, as whom the replicas are submitted;
@@ -82,7 +85,7 @@ def change(user: User, row: InferenceService, given: Mapping[str, Any], now: dat
             current.file = dict(given)
             current.save(update_fields=["file"])
         locked.settings = read.settings
-        _save(locked, now, before, "service.change")
+        _save(locked, now, before, f"{noun}.change")
     return locked
 
 
@@ -134,11 +137,11 @@ def roll_back(row: InferenceService, number: int | None, now: datetime) -> Infer
     return locked
 
 
-def delete(row: InferenceService, now: datetime) -> None:
+def delete(row: InferenceService, now: datetime, *, noun: str = "service") -> None:
     """Delete a service: it takes no requests any more, its replicas drain and end."""
     with transaction.atomic():
         locked = _locked(row)
-        audit.record("service.delete", locked, before=_told(locked))
+        audit.record(f"{noun}.delete", locked, before=_told(locked))
         locked.deleted_at = locked.changed_at = now
         locked.save(update_fields=["deleted_at", "changed_at"])
 

@@ -3,6 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.functions import calls
 from controlplane.operations.watch import claim
 from controlplane.services import replicas
 
@@ -17,5 +18,7 @@ def follow() -> None:
     """Starts, drains and stops replicas. Idempotent: a service is locked while it is looked at."""
     if claim("services", EVERY_S * 0.9):
         replicas.follow_all(timezone.now())
+        calls.recover(timezone.now())
     if claim("services.forget", FORGET_S):
         replicas.forget_old(timezone.now())
+        calls.forget_old(timezone.now())

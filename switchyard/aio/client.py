@@ -73,6 +73,7 @@ class AsyncClient:
         self.consolidation = AsyncConsolidation(self.wire)
         self.schedules = AsyncSchedules(self.wire)
         self.services = AsyncServices(self.wire)
+        self.functions = AsyncFunctions(self.wire)
         self.simulations = AsyncSimulations(self.wire)
         self.templates = AsyncTemplates(self.wire)
         self.secrets = AsyncSecrets(self.wire)
@@ -1132,6 +1133,59 @@ class AsyncServices:
     async def delete(self, service: int) -> None:
         """Delete a service; its replicas end."""
         await self._wire.call("DELETE", f"/services/{service}", headers={"If-Match": "*"})
+
+
+class AsyncFunctions:
+    """AsyncFunctions: one file of code that answers calls, at once or from a queue."""
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self._wire = wire
+
+    def list(self, *, project: str | None = None, name: str | None = None) -> AsyncIterator[answers.Function]:
+        """Yield the functions that you may see, newest first."""
+        return pages(self._wire, "/functions", {"limit": 500, "project": project, "name": name})
+
+    async def get(self, function: int) -> answers.FunctionDetail:
+        """Return ``function`` with its ``code``, ``replicas`` and the ``minutes`` of the last hour."""
+        return await self._wire.get(f"/functions/{function}")
+
+    async def create(self, name: str, **settings: Any) -> answers.FunctionDetail:
+        """Deploy a function: ``code`` is the text of its file, or ``bundle`` the digest of what was uploaded and
+        ``file`` the path in it; ``options`` are as the REST reference has them, ``project`` says whose it is."""
+        return await self._wire.post("/functions", {"name": name, **settings})
+
+    async def change(self, function: int, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.FunctionDetail:
+        """Deploy what ``patch`` names: ``code``, ``bundle``, ``file`` or ``options``."""
+        path = f"/functions/{function}"
+        return (await self._wire.call("PATCH", path, json=dict(patch), headers={"If-Match": if_match})).json()
+
+    async def delete(self, function: int) -> None:
+        """Delete a function and its queue; its replicas end."""
+        await self._wire.call("DELETE", f"/functions/{function}", headers={"If-Match": "*"})
+
+    async def invoke(self, function: int, event: Any = None, *, timeout_s: float = 900.0) -> Any:
+        """Call a function and return its result. Raises :class:`~switchyard.problem.ApiProblem` if it fails."""
+        return await self.invoke_at((await self.get(function))["function"]["address"], event, timeout_s=timeout_s)
+
+    async def invoke_at(self, address: str, event: Any = None, *, timeout_s: float = 900.0) -> Any:
+        """Call a function at its ``address`` and return its result."""
+        return await self._wire.ask(address, event, timeout_s=timeout_s)
+
+    async def leave(self, function: int, event: Any = None, *, key: str = "") -> answers.FunctionCall:
+        """Leave a call in the queue of a function; with the ``key`` of one that is there it is that one."""
+        return await self._wire.post(f"/functions/{function}/calls", {"event": event, "key": key})
+
+    def calls(self, function: int) -> AsyncIterator[answers.FunctionCall]:
+        """Yield the queued calls of a function, newest first."""
+        return pages(self._wire, f"/functions/{function}/calls", {"limit": 500})
+
+    async def call(self, function: int, call: int) -> answers.FunctionCall:
+        """Return a queued call with its ``state`` and ``result``."""
+        return await self._wire.get(f"/functions/{function}/calls/{call}")
+
+    async def retry(self, function: int, call: int) -> answers.FunctionCall:
+        """Queue a call that was given up once more."""
+        return await self._wire.post(f"/functions/{function}/calls/{call}/retry", {})
 
 
 async def _served(wire: AsyncWire, file: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "Services": {
         "serve": "serve a model: make a service of a file, or update it",
         "service": "list, show, scale, roll back and delete services",
+        "function": "deploy, call, list, show and delete functions",
     },
     "Nodes and devices": {
         "nodes": "list nodes",

@@ -28,6 +28,7 @@ from controlplane.bulk import service as operations
 from controlplane.bulk.action import Action
 from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node, Reservation
+from controlplane.functions.models import DeployedFunction
 from controlplane.job_templates.admin import JobTemplateAdmin
 from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
@@ -156,6 +157,15 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     def returned() -> Any:
         InferenceService.objects.filter(pk=service()).update(former=1)
         return owner.post(f"/services/{service()}/rollback")
+
+    def function() -> int:
+        return DeployedFunction.objects.latest("service_id").pk
+
+    def retried() -> Any:
+        """A queued call that was given up."""
+        row = DeployedFunction.objects.latest("service_id")
+        call = row.calls.create(event="1", size_bytes=1, state="DEAD", ended_at=timezone.now())
+        return owner.post(f"/functions/{row.pk}/calls/{call.pk}/retry")
 
     def budget() -> int:
         return Budget.objects.latest("id").pk
@@ -389,6 +399,13 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("PATCH", "services/{number}"): (updated, "service.change"),
         ("POST", "services/{number}/rollback"): (returned, "service.rollback"),
         ("DELETE", "services/{number}"): (lambda: delete(f"/services/{service()}"), "service.delete"),
+        ("POST", "functions"): (lambda: owner.post("/functions", {"name": "add", "code": "x"}), "function.add"),
+        ("PATCH", "functions/{number}"): (
+            lambda: owner.patch(f"/functions/{function()}", {"options": {"max": 2}, "code": "y"}, **{"if-match": "*"}),
+            "function.change",
+        ),
+        ("POST", "functions/{number}/calls/{call}/retry"): (retried, "function.retry"),
+        ("DELETE", "functions/{number}"): (lambda: delete(f"/functions/{function()}"), "function.delete"),
         ("POST", "schedules"): (
             lambda: owner.post("/schedules", {"name": "nightly", "job": {"run": "x"}, "cron": "0 3 * * *"}),
             "schedule.add",
@@ -445,7 +462,9 @@ def test_every_route_that_changes_something_writes_an_entry(town: Town, monkeypa
     found = deeds(town, monkeypatch)
     # A program that asks for a code has no user yet: the code's answer and the token are entries. Filling a template
     # only answers.
-    silent = {("POST", "device-codes"), ("POST", "templates/{template}/fill")}
+    # A call of a function is a row of its own, with its user.
+    calls = ("POST", "functions/{number}/calls")
+    silent = {("POST", "device-codes"), ("POST", "templates/{template}/fill"), calls}
     assert {route for route in routes() if route[0] != "GET"} == {*found, *silent}
     for route, (deed, action) in found.items():
         before = last().pk

@@ -65,6 +65,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "/api/v1/consolidation": {},
     "/api/v1/templates/<template>/fill": {"set": {}},
     "/api/v1/services": {"file": {"name": "chat", "template": {"run": "true"}}},
+    "/api/v1/functions": {"name": "add", "code": "def handle(event): ..."},
+    "/api/v1/functions/<number>/calls": {"event": [1]},
     "/api/v1/providers": {"name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/usr/bin/python3"},
     "shapes": [{"name": "small", "cpus": 1, "memory_gib": 1}]},
     "/api/v1/schedules": {"name": "nightly", "job": {"run": "true"}, "cron": "0 3 * * *"},

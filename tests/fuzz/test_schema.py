@@ -40,6 +40,7 @@ from controlplane.accounts.models import Member, Project, Token, User
 from controlplane.demo.plant import plant
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import MaintenanceWindow, Node
+from controlplane.functions.models import DeployedFunction, FunctionCall
 from controlplane.jobs.models import Array, Attempt, Bundle, Decision, Job, Operation, Part, StageTrace
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, Quota
@@ -134,6 +135,7 @@ class Scene:
                 "application/json",
                 {"file": {"name": "answers", "template": {"run": "true"}}},
             ),
+            ("member", "POST", "functions", "application/json", {"name": "adds", "code": "def handle(event): ..."}),
             ("member", "POST", "tokens", "application/json", {"name": "laptop"}),
             ("lead", "PUT", "projects/vision/secrets/HF_TOKEN", "application/json", {"value": "a long enough value"}),
             (
@@ -188,6 +190,8 @@ class Scene:
             "reservations name": ["course", "demo-day"],
             "schedules number": Schedule.objects.order_by("-pk").values_list("pk", flat=True),
             "services number": InferenceService.objects.order_by("-pk").values_list("pk", flat=True),
+            "functions number": DeployedFunction.objects.order_by("-pk").values_list("pk", flat=True),
+            "functions call": FunctionCall.objects.order_by("pk").values_list("pk", flat=True),
             "service-accounts name": ["ci@vision"],
             "service-accounts token": Token.objects.filter(user__username="ci@vision").values_list("pk", flat=True),
             "simulations number": Simulation.objects.values_list("pk", flat=True),

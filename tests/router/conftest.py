@@ -27,6 +27,11 @@ class Control:
     services: list[dict[str, Any]] = field(default_factory=list)
     callers: dict[str, dict[str, Any]] = field(default_factory=dict)
     reports: list[dict[str, Any]] = field(default_factory=list)
+    # Services that the next message about waiting requests brings, and what it said; queued calls, and their ends.
+    woken: list[dict[str, Any]] = field(default_factory=list)
+    wakes: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    ends: list[dict[str, Any]] = field(default_factory=list)
     is_away: bool = False
 
     def __post_init__(self) -> None:
@@ -42,7 +47,17 @@ class Control:
                     return
                 if self.path.endswith("/sync"):
                     outer.reports.append(asked)
-                    told: Any = {"services": outer.services}
+                    told: Any = {"services": outer.services, "calls": len(outer.calls)}
+                elif self.path.endswith("/wake"):
+                    outer.wakes.append(asked)
+                    outer.services, outer.woken = outer.woken or outer.services, []
+                    told = {"services": outer.services}
+                elif self.path.endswith("/calls"):
+                    told = {"calls": outer.calls[: asked["most"]]}
+                    del outer.calls[: asked["most"]]
+                elif self.path.endswith("/results"):
+                    outer.ends += asked["calls"]
+                    told = {}
                 else:
                     told = outer.callers.get(asked["digest"], {"user": "", "services": []})
                 body = json.dumps(told).encode()
