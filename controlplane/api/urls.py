@@ -43,6 +43,7 @@ from controlplane.api import (
     schemas,
     search,
     service_accounts,
+    sites,
     services,
     sessions,
     simulations,
@@ -118,6 +119,7 @@ router.register("retention", retention.RetentionViewSet, "retention")
 router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("search", search.SearchViewSet, "search")
 router.register("services", services.ServiceViewSet, "services")
+router.register("sites", sites.SiteViewSet, "sites")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("sessions", sessions.SessionViewSet, "sessions")
 router.register("operations", operations.OperationViewSet, "operations")

@@ -5,10 +5,8 @@ Redirections are not followed, and no proxy of the environment is used.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import ipaddress
-import socket
 import ssl
 import threading
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from typing import Final
 from django.conf import settings
 
 from controlplane import addresses
+from controlplane.cut_connection import CutConnection
 
 PATIENCE_S: Final = 5.0
 # A server that sends a byte at a time is cut off all the same.
@@ -48,28 +47,6 @@ def _is_own(address: str) -> bool:
     return any((getattr(place, "ipv4_mapped", None) or place) in network for network in settings.WEBHOOK_NETWORKS)
 
 
-class _Connection(http.client.HTTPConnection):
-    """A connection to one address, whatever the name in the request resolves to."""
-
-    def __init__(self, host: str, port: int, address: str, context: ssl.SSLContext | None) -> None:
-        super().__init__(host, port, timeout=PATIENCE_S)
-        self._address, self._context = address, context
-        self.is_cut = False
-
-    def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), timeout=self.timeout)
-        if self._context is not None:
-            # The handshake is a step of its own, so that it too can be cut off.
-            self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
-            self.sock.do_handshake()
-
-    def cut(self) -> None:
-        """End whatever goes on, from another thread. To the reader this looks like the other side's end."""
-        self.is_cut = True
-        with contextlib.suppress(OSError, AttributeError):
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
-
-
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
     """Send a POST; returns the answer if it was 2xx. Raises NotDelivered."""
     try:
@@ -77,7 +54,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
         host, port, address = addresses.resolved(parts, settings.WEBHOOK_NETWORKS)
     except addresses.AddressRefused as error:
         raise NotDelivered(error.code) from None
-    connection = _Connection(host, port, address, ssl.create_default_context() if parts.scheme == "https" else None)
+    context = ssl.create_default_context() if parts.scheme == "https" else None
+    connection = CutConnection(host, port, address, context, PATIENCE_S)
     timer = threading.Timer(MOST_S, connection.cut)
     timer.daemon = True
     timer.start()
