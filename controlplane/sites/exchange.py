@@ -194,7 +194,7 @@ def give_up_silent(site: Site, now: datetime) -> int:
 
 
 def give_up(site: Site, rows: list[SiteJob], why: Clause) -> int:
-    """End these jobs here, which the site does not confirm; they are queued again, and cancelled there when it answers."""
+    """End these jobs here, which the site does not confirm: queued again, and cancelled there once it answers."""
     here = [_here(row, Phase.ENDED, exit=_exit(Cause.REQUEUED, why)) for row in rows]
     return record.ended_away(site.node_id, here) if here and site.node_id else 0
 

@@ -1,4 +1,4 @@
-"""The only writer of sites' conditions and of our jobs there. Each function is a short transaction; none asks a site."""
+"""The only writer of what is known of sites and of our jobs there. Each function is short; none asks a site."""
 
 from __future__ import annotations
 
