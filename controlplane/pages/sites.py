@@ -22,9 +22,7 @@ MOST_JOBS = 50
 def show(request: HttpRequest) -> HttpResponse:
     user = reader(request)
     found = sites.whole(user)
-    jobs = [
-        redacted(user, sites.jobs_shown(sites.jobs_of(row, user)[:MOST_JOBS], user)) for row in Site.objects.all()
-    ]
+    jobs = [redacted(user, sites.jobs_shown(sites.jobs_of(row, user)[:MOST_JOBS], user)) for row in Site.objects.all()]
     return page(
         request,
         "sites.html",

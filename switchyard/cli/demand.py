@@ -61,7 +61,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--constraint", metavar="LABELS", help="labels that its nodes must have: 'ib&(a100|h100)'")
     job.add_argument("--site", help="run only at this site, which its data may not leave: on its nodes or as its guest")
     job.add_argument(
-        "--sites", metavar="NAMES", help="other clusters that it may leave for: any, never, or names such as berlin,oslo"
+        "--sites",
+        metavar="NAMES",
+        help="clusters that it may leave for: any, never, or names such as berlin,oslo",
     )
     job.add_argument("--precision", help="such as bf16, fp8, int8")
     job.add_argument("--project", help="who it is charged to")
