@@ -146,7 +146,7 @@ def _kill_worker(up: Up) -> None:
     def killed() -> bool:
         for child in up.keeper().children():
             try:
-                if "controlplane.workers" in " ".join(child.cmdline()):
+                if {"celery", "controlplane.workers"} & set(child.cmdline()) or "celery" in " ".join(child.cmdline()):
                     child.kill()
                     return True
             except psutil.NoSuchProcess:
