@@ -34,10 +34,10 @@ from controlplane.jobs.models import Attempt, Job
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.providers.models import NodeProvider
-from controlplane.sites.models import Site
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
 from controlplane.services.models import InferenceService
+from controlplane.sites.models import Site
 from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
