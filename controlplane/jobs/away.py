@@ -21,7 +21,7 @@ MOST: Final = 50
 ON_SITE_LOST: Final = ("wait", "restart")
 # What a stage and a job have here only.
 _STAYS: Final = ("inputs", "outputs", "mounts", "secrets", "named_secrets", "ports", "only_on", "constraint")
-_STAYS_WITH_JOB: Final = ("bundle", "array", "reservation")
+_STAYS_WITH_JOB: Final = ("array", "reservation")
 
 
 def read(section: Section, site: str, known: Collection[str], cluster: str, pattern: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _sites(known: Collection[str]) -> Reader[str | list[str] | None]:
     return read
 
 
-def check(job: Section, requests: Collection[Mapping[str, Any]], *, has_code: bool) -> None:
+def check(job: Section, requests: Collection[Mapping[str, Any]]) -> None:
     """Refuse a job that may leave and needs what another cluster does not have."""
     leaving = [request for request in requests if "sites" in request]
     if not leaving:
@@ -90,8 +90,6 @@ def check(job: Section, requests: Collection[Mapping[str, Any]], *, has_code: bo
         return
     request = leaving[0]
     stays = [key for key in _STAYS_WITH_JOB if job.has(key)] + [key for key in _STAYS if request.get(key)]
-    if has_code and "bundle" not in stays:
-        stays.append("source")
     if request["nodes"] > 1 or request.get("least_nodes"):
         stays.append("nodes")
     if stays:

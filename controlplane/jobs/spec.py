@@ -310,7 +310,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
     git = git_ask.read(job, project, rules.secrets)
     stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
-    away.check(job, [stage.request for stage in stages], has_code=bool(bundle or git))
+    away.check(job, [stage.request for stage in stages])
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
     labels = _labels(job)

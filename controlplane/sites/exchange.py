@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
+from django.core.files.storage import storages
 from django.db import connection, transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -27,7 +28,7 @@ from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.clauses import Clause, clause, told
 from controlplane.jobs import log_limit, logs, record
-from controlplane.jobs.models import PartLog
+from controlplane.jobs.models import Bundle, PartLog
 from controlplane.sites import service, spill
 from controlplane.sites.models import Site, SiteJob
 from controlplane.sites.peer import Peer, PeerFault, PeerJob, PeerRefused, PeerStage, PeerUnknown, one_line
@@ -138,6 +139,7 @@ def advance(row: SiteJob, peer: Peer) -> None:
     if row.number is None:
         again = service.note_asked(row, now)
         try:
+            _give_code(row, peer)
             found = peer.submit(spill.spec_for(row), row.key, again=again)
         except PeerRefused as refusal:
             _end(row, _exit(Cause.NODE_UNFIT, clause("SiteRefused", what=refusal.detail)), now, "SiteRefused")
@@ -156,6 +158,15 @@ def advance(row: SiteJob, peer: Peer) -> None:
         return
     phase = Phase.RUNNING if stage.state in RUNS else Phase.STARTING
     _report(row.site, [_here(row, phase, substate=f"{stage.state} #{found.number}"[:60])])
+
+
+def _give_code(row: SiteJob, peer: Peer) -> None:
+    """Send the code of a job ahead of it."""
+    sha256 = row.part.attempt.stage.job.bundle
+    bundle = Bundle.objects.filter(pk=sha256).first() if sha256 else None
+    if bundle is not None:
+        with storages["bundles"].open(Bundle.place(sha256)) as content:
+            peer.give_code(sha256, content, bundle.size_bytes)
 
 
 def _clear_away(row: SiteJob, peer: Peer, now: datetime) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import IO, Annotated, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,6 +31,8 @@ from controlplane.sites.models import Site, SiteToken
 PATIENCE_S: Final = 5.0
 # A site that sends a byte at a time is cut off all the same.
 MOST_S: Final = 15.0
+# Code may be large.
+UPLOAD_S: Final = 120.0
 LARGEST_ANSWER: Final = 2**20
 LOG_BYTES: Final = 256 * 1024
 # The label of our jobs there, by which they are recognised, and found after a lost answer.
@@ -219,6 +221,14 @@ class Peer:
             raise PeerFault("SiteNonsense") from None
         return Forecast(max(now, starts_at), lasts_s)
 
+    def give_code(self, sha256: str, content: IO[bytes], size: int) -> None:
+        """Upload a bundle of code unless it is there."""
+        try:
+            self._ask("GET", f"/bundles/{sha256}")
+        except PeerUnknown:
+            told = {"Content-Type": "application/gzip", "Content-Length": str(size)}
+            self._send("POST", "/bundles", content, told, UPLOAD_S)
+
     def submit(self, spec: Mapping[str, Any], key: str, *, again: bool) -> PeerJob:
         """Submit a job; where it may have been submitted with this key before (``again``), it is looked for first."""
         found = self.found(key) if again else None
@@ -267,14 +277,17 @@ class Peer:
         return _read(self._ask("GET", path).body, kind)
 
     def _ask(self, method: str, path: str, content: object = None, *, key: str = "") -> _Answer:
+        headers = {"Idempotency-Key": key} if key else {}
+        if content is None:
+            return self._send(method, path, None, headers)
+        return self._send(method, path, msgspec.json.encode(content), {**headers, "Content-Type": "application/json"})
+
+    def _send(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, more: Mapping[str, str], most_s: float = MOST_S
+    ) -> _Answer:
+        """Send a request; return the answer if it was 2xx."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", "Accept-Language": "en"}
-        body = None
-        if content is not None:
-            body = msgspec.json.encode(content)
-            headers["Content-Type"] = "application/json"
-        if key:
-            headers["Idempotency-Key"] = key
-        answer = self._answer(method, f"/api/v1{path}", body, headers)
+        answer = self._answer(method, f"/api/v1{path}", body, {**headers, **more}, most_s)
         if 200 <= answer.status < 300:
             return answer
         code, said = _said(answer.body)
@@ -282,13 +295,15 @@ class Peer:
             raise PeerFault("SiteDenied", said)
         if answer.status == 404:
             raise PeerUnknown("SiteForgot", said)
-        if answer.status in (429, 503) or code == "in_flight":
+        if answer.status in (429, 503, 507) or code == "in_flight":
             raise PeerFault("SiteBusy", said)
         if answer.status in (400, 409, 413, 422) and said:
             raise PeerRefused("SiteRefused", said)
         raise PeerFault("SiteNonsense", f"HTTP {answer.status}")
 
-    def _answer(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
+    def _answer(
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str], most_s: float
+    ) -> _Answer:
         try:
             parts = addresses.parsed(self.site.url, settings.SITE_NETWORKS)
             host, port, address = addresses.resolved(parts, settings.SITE_NETWORKS)
@@ -296,7 +311,7 @@ class Peer:
             raise PeerFault("SiteUnreachable", error.code) from None
         context = context_of(self.site) if parts.scheme == "https" else None
         connection = CutConnection(host, port, address, context, PATIENCE_S)
-        timer = threading.Timer(MOST_S, connection.cut)
+        timer = threading.Timer(most_s, connection.cut)
         timer.daemon = True
         timer.start()
         try:

@@ -32,7 +32,7 @@ NEVER_HERE: Final = frozenset({
 # What is of this cluster alone and means nothing at a site.
 _HOME_KEYS: Final = (
     "sites", "data", "on_site_lost", "site", "pool", "project", "priority", "hold", "notify", "reservation", "retry",
-    "depends_on", "avoid",
+    "depends_on", "avoid", "workdir", "bundle",
 )  # fmt: skip
 _asked_at: dict[str, float] = {}
 
@@ -75,6 +75,7 @@ def _waiting(now: datetime) -> list[Stage]:
     rows = Stage.objects.filter(
         Q(begin_at=None) | Q(begin_at__lte=now),
         Q(retry_at=None) | Q(retry_at__lte=now),
+        Q(job__source=None) | ~Q(job__bundle=""),  # code from git is a bundle once it was fetched
         state=State.PENDING,
         request__has_key="sites",
         eligible_at__isnull=False,
@@ -143,11 +144,15 @@ def spec_for(row: SiteJob) -> dict[str, Any]:
     """Return the job file with which a site is asked for one of our parts: always the same for the same part."""
     stage = row.part.attempt.stage
     origin = f"{settings.CLUSTER_NAME}/{stage.job.number}"[:200]
-    return file_for(row.site, stage, {LABEL: row.key, ORIGIN: origin})
+    file = file_for(row.site, stage, {LABEL: row.key, ORIGIN: origin})
+    return {**file, "bundle": stage.job.bundle} if stage.job.bundle else file
 
 
 def file_for(site: Site, stage: Stage, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job file of a stage as a site is to read it, in the pool and project that the site has for us."""
+    """Return the job file of a stage as a site is to read it, in the pool and project that the site has for us.
+
+    Its code is left out: a dry run needs none, and it is not there yet.
+    """
     file = {key: value for key, value in stage.job.spec.items() if key not in _HOME_KEYS}
     if file.get("stages"):
         file["stages"] = [

@@ -35,7 +35,7 @@ def delete(town: Town) -> Any:
 
 def left(town: Town, site: Site) -> SiteJob:
     """A job of the owner that has left."""
-    job = town.job(devices="1 gpu", sites=["berlin"])
+    job = town.job(devices={"kind": "gpu"}, sites=["berlin"])
     row = service.leave(site, Stage.objects.get(job=job).pk, Told("for a test"))
     assert row is not None
     return row

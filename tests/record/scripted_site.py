@@ -9,6 +9,7 @@ import json
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,7 @@ class ScriptedSite:
     """What the site has, and how it misbehaves. ``instead`` maps a method and the begin of a path to a raw answer."""
 
     jobs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    bundles: dict[str, bytes] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     logs: dict[tuple[int, int, str], bytes] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -45,6 +47,11 @@ class ScriptedSite:
                 return 200, _json({"server": "1", "api": "v1", "cluster": "berlin", "agent_proto": 1})
             case "GET", ["hardware"]:
                 return 200, _json({"results": [{"kind": "gpu", "model": "H100", "count": 8, "free": 5, "vendor": "x"}]})
+            case "GET", ["bundles", digest] if digest in self.bundles:
+                return 200, _json({"sha256": digest, "size_bytes": len(self.bundles[digest])})
+            case "POST", ["bundles"]:
+                self.bundles[sha256(body).hexdigest()] = body
+                return 201, _json({"sha256": sha256(body).hexdigest(), "size_bytes": len(body)})
             case "GET", ["queue"]:
                 return 200, _json({"results": [], "total": 3})
             case "POST", ["jobs"] if query.get("dry_run"):

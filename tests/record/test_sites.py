@@ -8,16 +8,19 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
 from django.utils import timezone
 
 from controlplane.clauses import clause
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs import logs, record, service
-from controlplane.jobs.models import Attempt, Job, Part
+from controlplane.jobs.models import Attempt, Bundle, Job, Part
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.sites import exchange, spill
 from controlplane.sites import service as writer
@@ -25,7 +28,7 @@ from controlplane.sites.models import Site, SiteJob
 from tests.record.scripted_site import TOKEN, ScriptedSite, SiteServer
 from tests.record.yard import Yard, gpu, stage, states
 
-GPU = {"devices": "1 gpu"}
+GPU = {"devices": {"kind": "gpu"}}
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def test_a_job_that_cannot_run_here_runs_there_and_its_log_is_read_here(yard: Ya
     assert (row_of(job).site, row_of(job).number) == (there, None)
     look()
     (file,) = berlin.submitted
-    assert (file["project"], file["pool"], file["run"], file["devices"]) == ("guests", "gpus", "true", "1 gpu")
+    assert (file["project"], file["pool"], file["run"], file["devices"]) == ("guests", "gpus", "true", GPU["devices"])
     assert file["labels"]["team"] == "x"
     assert not {"sites", "retry", "priority"} & file.keys()
     assert (row_of(job).state, row_of(job).reason) == ("PENDING", "no device is free")
@@ -96,6 +99,19 @@ def test_a_job_that_cannot_run_here_runs_there_and_its_log_is_read_here(yard: Ya
     look()
     assert not [one for one in berlin.asked[before:] if "jobs" in one[1]], "nothing more is asked of it"
     yard.cycle()
+
+
+def test_its_code_is_there_before_it_and_is_sent_once(yard: Yard, berlin, there) -> None:
+    content = b"\x1f\x8b" + b"code" * 100_000
+    digest = sha256(content).hexdigest()
+    storages["bundles"].save(Bundle.place(digest), ContentFile(content))
+    Bundle.objects.create(sha256=digest, size_bytes=len(content))
+    for _job in range(2):
+        left(yard, bundle=digest)
+    look()
+    assert berlin.bundles == {digest: content}
+    assert [file["bundle"] for file in berlin.submitted] == [digest, digest]
+    assert berlin.asked.count(("POST", "/bundles")) == 1
 
 
 def test_a_site_tells_what_it_has(yard: Yard, berlin, there) -> None:
