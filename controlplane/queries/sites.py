@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.db.models import QuerySet
@@ -162,10 +162,3 @@ def jobs_shown(found: Iterable[rows.SiteJob], user: User) -> list[SiteJob]:
 def whole(user: User) -> Representation:
     """All sites, as the API lists them."""
     return seen(user, "/sites", {"results": shown(rows.Site.objects.all(), user)})
-
-
-def of_job(number: int, user: User) -> list[dict[str, Any]]:
-    """Where parts of a job are or were away, the newest first, for its page; the caller has checked who asks."""
-    found = rows.SiteJob.objects.filter(part__attempt__stage__job__number=number)
-    found = found.select_related("site", "part__attempt__stage__job").order_by("-created_at")[:20]
-    return [msgspec.to_builtins(one) for one in jobs_shown(found, user)]

@@ -156,8 +156,12 @@ def advance(row: SiteJob, peer: Peer) -> None:
         if is_whole:
             _end(row, _exit_of(found, stage), timezone.now())
         return
-    phase = Phase.RUNNING if stage.state in RUNS else Phase.STARTING
-    _report(row.site, [_here(row, phase, substate=f"{stage.state} #{found.number}"[:60])])
+    where: dict[str, str | int | float] = {"site": row.site.name, "number": found.number}
+    if stage.state in RUNS:
+        _report(row.site, [_here(row, Phase.RUNNING, **_doing("AwayRuns", where))])
+    else:
+        code = "AwayWaitsFor" if row.reason else "AwayWaits"
+        _report(row.site, [_here(row, Phase.STARTING, **_doing(code, {**where, "reason": row.reason}))])
 
 
 def _give_code(row: SiteJob, peer: Peer) -> None:
@@ -167,6 +171,10 @@ def _give_code(row: SiteJob, peer: Peer) -> None:
     if bundle is not None:
         with storages["bundles"].open(Bundle.place(sha256)) as content:
             peer.give_code(sha256, content, bundle.size_bytes)
+
+
+def _doing(code: str, params: dict[str, str | int | float]) -> dict[str, Any]:
+    return {"substate": told(clause(code, **params)).text[:60], "substate_said": [(code, params)]}
 
 
 def _clear_away(row: SiteJob, peer: Peer, now: datetime) -> None:
