@@ -214,6 +214,7 @@ INSTALLED_APPS = [
     "controlplane.fleet",
     "controlplane.providers",
     "controlplane.jobs",
+    "controlplane.sites",
     "controlplane.simulations",
     "controlplane.retention",
     "controlplane.notifications",
@@ -380,6 +381,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.sources": 5.0,
         "maintenance.operations": 5.0,
         "maintenance.pilots": 5.0,
+        "maintenance.sites": 2.0,
         **({"maintenance.traces": 10.0} if TRACES_URL else {}),
     }.items()
 }
@@ -434,6 +436,10 @@ METRICS_NETWORKS = _networks("YARD_METRICS_NETWORKS")
 WEBHOOK_NETWORKS = _networks("YARD_WEBHOOK_NETWORKS")
 # Private networks whose git servers the workers may ask for code, also over plain HTTP. Public ones need no entry.
 GIT_NETWORKS = _networks("YARD_GIT_NETWORKS")
+# Private networks in which other Switchyards may be asked, also over plain HTTP. Public ones need no entry.
+SITE_NETWORKS = _networks("YARD_SITE_NETWORKS")
+# The folder that has for a site, below its name, ca.pem, client.pem and client.key; none of them must be there.
+SITE_FILES = os.environ.get("YARD_SITE_FILES", "")
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 

@@ -773,6 +773,12 @@ class Gangs(TypedDict):
     results: list[Gang]
 
 
+class GivenUp(TypedDict):
+    """How many jobs were given up."""
+
+    given_up: int
+
+
 class GroupLoad(TypedDict):
     """The devices of one group."""
 
@@ -2341,6 +2347,91 @@ class SimulationPage(TypedDict):
     results: list[Simulation]
     next: str | None
     previous: str | None
+
+
+class Site(TypedDict):
+    """Another cluster to which jobs may leave."""
+
+    name: str
+    url: str
+    state: str
+    enabled: bool
+    fingerprint: str
+    project: str
+    pools: list[str]
+    locations: list[str]
+    price: float
+    patience_s: int
+    gain_s: int
+    most_jobs: int
+    lost_after_s: int
+    has_token: bool
+    devices: list[SiteDevices]
+    waiting: int | None
+    capacity_at: str | None
+    our_jobs: dict[str, int]
+    condition: str
+    condition_said: list[Clause]
+    condition_at: str | None
+    failures: int
+    retry_at: str | None
+    answered_at: str | None
+
+
+class SiteDevices(TypedDict):
+    """Devices of one model at a site."""
+
+    kind: str
+    model: str
+    count: int
+    free: int
+
+
+class SiteJob(TypedDict):
+    """A job of ours that is, or was, at a site."""
+
+    job: int
+    stage: str
+    name: str
+    site: str
+    number: int | None
+    state: str
+    reason: str
+    fault: str
+    is_unknown: bool
+    created_at: str
+    asked_at: str | None
+    looked_at: str | None
+    over_at: str | None
+
+
+class SiteJobList(TypedDict):
+    """Site job list."""
+
+    results: list[SiteJob]
+
+
+class SiteList(TypedDict):
+    """Site list."""
+
+    results: list[Site]
+
+
+class SiteSettings(TypedDict):
+    """What people set of a site."""
+
+    name: str
+    url: str
+    fingerprint: NotRequired[str]
+    project: NotRequired[str]
+    pools: NotRequired[Any]
+    locations: NotRequired[Any]
+    price: NotRequired[float]
+    patience_s: NotRequired[int]
+    gain_s: NotRequired[int]
+    most_jobs: NotRequired[int]
+    lost_after_s: NotRequired[int]
+    enabled: NotRequired[bool]
 
 
 class Stage(TypedDict):

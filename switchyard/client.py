@@ -257,6 +257,38 @@ class Client:
         """Delete a provider without pilots. For operators."""
         self.wire.call("DELETE", _provider(name), headers={"If-Match": if_match})
 
+    def sites(self) -> Iterator[answers.Site]:
+        """Yield the other clusters to which jobs may leave, and what is known of them."""
+        return pages(self.wire, "/sites", {})
+
+    def site(self, name: str) -> answers.Site:
+        """Return another cluster to which jobs may leave."""
+        return self.wire.get(_site(name))
+
+    def create_site(self, settings: Mapping[str, Any]) -> answers.Site:
+        """Add a site: ``name``, ``url`` and others. For operators."""
+        return self.wire.post("/sites", dict(settings))
+
+    def change_site(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Site:
+        """Change a site; with the ETag of its settings only as they were read. For operators."""
+        return self.wire.call("PATCH", _site(name), json=dict(patch), headers={"If-Match": if_match}).json()
+
+    def delete_site(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a site without jobs of ours. For operators."""
+        self.wire.call("DELETE", _site(name), headers={"If-Match": if_match})
+
+    def set_site_token(self, name: str, token: str) -> answers.Site:
+        """Set the token with which a site is asked. For operators."""
+        return self.wire.call("PUT", f"{_site(name)}/token", json={"token": token}).json()
+
+    def site_jobs(self, name: str) -> Iterator[answers.SiteJob]:
+        """Yield our jobs at a site, newest first, those that are over included."""
+        return pages(self.wire, f"{_site(name)}/jobs", {})
+
+    def give_up_site(self, name: str, reason: str) -> answers.GivenUp:
+        """Confirm that nothing of ours runs any more at a site that does not answer. For operators."""
+        return self.wire.post(f"{_site(name)}/give-up", {"reason": reason})
+
     def pilots(self, provider: str) -> Iterator[answers.Pilot]:
         """Yield the pilots of a provider, newest first, those that are gone included. For operators."""
         return pages(self.wire, f"{_provider(provider)}/pilots", {})
@@ -1611,6 +1643,10 @@ def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str 
     """Return the query of a list of jobs or arrays, in pages of at most 500."""
     states = ",".join([state] if isinstance(state, str) else state) if state else None
     return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
+
+
+def _site(name: str) -> str:
+    return f"/sites/{quote(name, safe='')}"
 
 
 def _provider(name: str) -> str:

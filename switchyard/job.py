@@ -62,6 +62,9 @@ class Demand:
     only_on: Sequence[str | Mapping[str, str]] | None = None
     constraint: str | None = None
     site: str | None = None
+    sites: str | Sequence[str] | None = None
+    data: Mapping[str, Any] | None = None
+    on_site_lost: str | None = None
     begin: str | None = None
     retry: Mapping[str, Any] | None = None
     on_node_lost: str | None = None

@@ -47,6 +47,7 @@ from controlplane.api import (
     services,
     sessions,
     simulations,
+    sites,
     survivors,
     templates,
     timeline,
@@ -120,6 +121,7 @@ router.register("schedules", schedules.ScheduleViewSet, "schedules")
 router.register("search", search.SearchViewSet, "search")
 router.register("services", services.ServiceViewSet, "services")
 router.register("functions", functions.FunctionViewSet, "functions")
+router.register("sites", sites.SiteViewSet, "sites")
 router.register("service-accounts", service_accounts.ServiceAccountViewSet, "service-accounts")
 router.register("sessions", sessions.SessionViewSet, "sessions")
 router.register("operations", operations.OperationViewSet, "operations")

@@ -11,12 +11,14 @@ from controlplane.accounts.models import Project, User
 from controlplane.demo.cluster import DemoCluster
 from controlplane.functions import options as function_options
 from controlplane.functions.models import DeployedFunction
+from controlplane.jobs.models import Part
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.retention.models import Override, Removal
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.services import file as service_file
 from controlplane.services.models import InferenceService
+from controlplane.sites.models import Site, SiteJob
 from controlplane.usage import ledger
 from controlplane.usage.models import LedgerDay, LedgerEntry, Price
 
@@ -32,6 +34,7 @@ def write(cluster: DemoCluster, since_days: int) -> None:
     _served(cluster)
     _called(cluster)
     _provided(cluster)
+    _federated(cluster)
 
 
 def _served(cluster: DemoCluster) -> None:
@@ -136,6 +139,22 @@ def _provided(cluster: DemoCluster) -> None:
             handle=str(40_123 + number) if lasted_h else "", created_at=asked_at, gone_at=gone_at,
             up_at=asked_at if lasted_h else None, joined_at=asked_at if lasted_h else None,
             ends_at=asked_at + timedelta(hours=4) if lasted_h else None,
+        )  # fmt: skip
+
+
+def _federated(cluster: DemoCluster) -> None:
+    """A site that took a job yesterday, and is disabled, for there is none behind it."""
+    row = Site.objects.create(
+        name="berlin", url="https://yard.berlin.example.org", project="guests", pools=["default"], price=1.5,
+        locations=["berlin-1"], enabled=False, answered_at=cluster.now - timedelta(hours=20),
+        capacity={"devices": [{"kind": "gpu", "model": "NVIDIA H100 80GB HBM3", "count": 16, "free": 6}], "waiting": 4},
+        capacity_at=cluster.now - timedelta(hours=20),
+    )  # fmt: skip
+    part = Part.objects.filter(ended_at__isnull=False, attempt__stage__state="COMPLETED").order_by("id").first()
+    if part is not None:
+        SiteJob.objects.create(
+            part=part, site=row, key=f"{part.pk.hex}-1-000000000000", number=4711, state="COMPLETED",
+            asked_at=part.started_at, created_at=part.attempt.created_at, over_at=part.ended_at,
         )  # fmt: skip
 
 

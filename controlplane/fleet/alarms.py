@@ -38,9 +38,10 @@ RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 DISK: Final = "disk"
 PROVIDER: Final = "provider"
+SITE: Final = "site"
 # Kinds of alarms about nodes, by the node's name; every user sees nodes.
 OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED)
-KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK, PROVIDER)
+KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK, PROVIDER, SITE)
 # At most this many alarms of one kind are kept.
 MOST: Final = 100
 # Characters of the clauses of one alarm, as JSON.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -22,6 +23,10 @@ class DrainMode(models.TextChoices):
     FINISH = "finish", _("let it finish")
     SAVE = "save", _("let it save, and queue it again")
     NOW = "now", _("stop it at once, and queue it again")
+
+
+# A node that stands for another cluster is called after it.
+SITE_NODE: Final = "site-"
 
 
 class Node(models.Model):
@@ -59,6 +64,8 @@ class Node(models.Model):
     credential_at = models.DateTimeField(null=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
     simulated = models.BooleanField(default=False, editable=False)
+    # It stands for another cluster (controlplane.sites): its parts run there, and its silence proves no end.
+    is_site = models.BooleanField(default=False, db_default=False, editable=False)
     address = models.CharField(max_length=255, blank=True, editable=False)
     agent_version = models.CharField(max_length=40, blank=True, editable=False)
     runs_as = models.CharField(max_length=200, blank=True, editable=False)

@@ -566,6 +566,25 @@ def expect(name: str, pool: Pool, labels: Mapping[str, str]) -> Node:
     return node
 
 
+def stand_in(name: str) -> Node:
+    """Make the node that stands for another cluster: without pools, devices or a credential."""
+    node = Node(name=name, is_site=True, credential_digest=f"revoked {uuid.uuid4()}")
+    _set_state(node, NodeState.JOINING, Told())
+    node.save()
+    return node
+
+
+def retire_stand_in(node: Node) -> None:
+    """Take the node that stood for another cluster out of service; it goes where no part points at it."""
+    with transaction.atomic():
+        locked = Node.objects.select_for_update().get(id=node.id)
+        if not locked.parts.exists():
+            locked.delete()
+            return
+        _set_state(locked, NodeState.DRAINED, Told())
+        locked.save(update_fields=STATE)
+
+
 def declare_lost(node: Node) -> None:
     """Mark a node as lost because the engine that ran its machine says that it has ended."""
     with transaction.atomic():

@@ -13,6 +13,7 @@ from typing import Any, Final
 from agents.protocol import MOST_PORTS
 from controlplane.jobs import (
     array_file,
+    away,
     constraint,
     curves,
     demand,
@@ -265,6 +266,18 @@ def _shared() -> Schema:
         ),
         "constraint": _text(constraint.LONGEST, "Labels that its nodes must have: ib&(a100|h100)"),
         "site": _pattern(_LABEL, "The site that its data may not leave"),
+        "sites": {
+            "description": "The other clusters that it may leave for",
+            "anyOf": [_one_of((away.ANY, away.NEVER)), _list(_pattern(_LABEL), away.MOST, least=1)],
+        },
+        "data": _mapping(
+            {
+                "site": _pattern(_LABEL, "Where its data are"),
+                "leave": _one_of(("may", away.NEVER), "Whether they may leave that place"),
+            },
+            description="Where its data are",
+        ),
+        "on_site_lost": _one_of(away.ON_SITE_LOST, "What follows when a site stays silent for long"),
         "utilization_policy": _mapping(
             {
                 "min": _pattern(r"\s*[0-9]{1,3}(?:\.[0-9]{1,3})?\s*%\s*", "The least mean utilisation: 10%"),

@@ -59,7 +59,8 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                     more = Snapshot(nodes=(*nodes, *brought))
                     judged[key] = never_fits(_as_stage(job, stage), more)
             reason = judged[key]
-            if reason is not None:
+            # What may leave for another cluster may run there.
+            if reason is not None and "sites" not in stage.request:
                 key_of = _KEYS.get(reason.code, "devices")
                 if reason.code == "NodesRestricted":
                     key_of = _restricting(job, stage, snapshot)

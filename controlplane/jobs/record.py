@@ -128,6 +128,23 @@ def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
         alarms.raised(alarms.MEMORY, {node.name: says} if left else {}, about=node.name)
 
 
+def ended_away(node_id: uuid.UUID, here: Iterable[Here]) -> int:
+    """End parts on a node that stands for another cluster, which is silent; return how many had not ended.
+
+    It is no report: the node stays as silent as it is.
+    """
+    told_ = {item.part: item for item in here}
+    with transaction.atomic():
+        rows = Part.objects.filter(id__in=list(told_), node_id=node_id, ended_at=None)
+        jobs = service.lock(rows.values_list("attempt__stage__job_id", flat=True))
+        Node.objects.select_for_update().get(id=node_id)
+        parts = list(rows.select_related("attempt__stage"))
+        _advance([part for part in parts if _advances(part, told_[str(part.id)])], told_, jobs, timezone.now())
+        keys = ["jobs", "fleet", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
+        transaction.on_commit(lambda: changes.announce(*keys))
+    return len(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """The stored fields of a part named in a report that are needed to see whether the report says anything new."""
@@ -656,7 +673,9 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | 
     attempt. Returns how many attempts ended.
     """
     now = fleet.now_in_database()
-    lost = Part.objects.filter(ended_at=None, node__state=NodeState.LOST).select_related("attempt__stage", "node")
+    # The silence of another cluster proves nothing: no lease ends what runs there.
+    silent = Part.objects.filter(ended_at=None, node__state=NodeState.LOST, node__is_site=False)
+    lost = silent.select_related("attempt__stage", "node")
     doomed: set[uuid.UUID] = set()
     for part in lost:
         request = part.attempt.stage.request

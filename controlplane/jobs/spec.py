@@ -16,6 +16,7 @@ from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -23,9 +24,10 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.fleet import reservations
-from controlplane.fleet.models import Device, Node
+from controlplane.fleet.models import SITE_NODE, Device, Node
 from controlplane.jobs import (
     array_file,
+    away,
     constraint,
     demand,
     depends_on,
@@ -65,7 +67,7 @@ STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
-    "utilization_policy", "profiling", "ports", "idle_timeout",
+    "utilization_policy", "profiling", "ports", "idle_timeout", *away.KEYS,
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -142,6 +144,8 @@ class SubmitRules:
     may_use: Callable[[Pool, Project], bool] = lambda pool, project: True
     # Why a job in a project and pool may not use a reservation; empty if it may.
     reservation: Callable[[str, Project, Pool], str] = lambda name, project, pool: ""
+    sites: Callable[[], Collection[str]] = tuple
+    cluster: str = ""
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
 
@@ -235,8 +239,16 @@ def rules_for(user: User) -> SubmitRules:
         webhooks=cache(lambda project: frozenset(project.webhooks.values_list("name", flat=True))),
         no_mail=cache(lambda: notify.no_mail(user)),
         reservation=reservations.refusal_for(user),
+        sites=cache(_sites),
+        cluster=settings.CLUSTER_NAME,
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
+
+
+def _sites() -> frozenset[str]:
+    """Return the names of the other clusters that jobs may name: those for which a node stands."""
+    names = Node.objects.filter(is_site=True).values_list("name", flat=True)
+    return frozenset(name.removeprefix(SITE_NODE) for name in names)
 
 
 def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
@@ -298,6 +310,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
     git = git_ask.read(job, project, rules.secrets)
     stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
+    away.check(job, [stage.request for stage in stages])
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
     labels = _labels(job)
@@ -653,7 +666,7 @@ def _elsewhere(section: Section, rules: SubmitRules) -> dict[str, Any]:
     return {
         **{key: found for key in ("avoid", "only_on") if (found := _nodes_named(section, key, rules))},
         **({"constraint": [list(group) for group in groups]} if groups else {}),
-        **({"site": site} if site else {}),
+        **away.read(section, site, rules.sites(), rules.cluster, LABEL),
     }
 
 

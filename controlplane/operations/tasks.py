@@ -7,6 +7,7 @@ from controlplane.operations import database_poll as database_poll  # starts wit
 from controlplane.operations import pilots, sources
 from controlplane.operations import watch as duties
 from controlplane.scheduling import shadow as beside
+from controlplane.sites import exchange
 
 
 @shared_task(  # type: ignore[untyped-decorator]
@@ -56,3 +57,12 @@ def look_after_pilots() -> None:
     """Asks for pilots and gives them back. Idempotent: each is written down first, and found again by its label."""
     if duties.claim("pilots", pilots.EVERY_S * 0.9):
         pilots.look()
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.sites", acks_late=True, reject_on_worker_lost=True, soft_time_limit=300, time_limit=330
+)
+def look_after_sites() -> None:
+    """Exchanges jobs with other clusters. Idempotent: what is asked of one is written down first, with its key."""
+    if duties.claim("sites", exchange.EVERY_S * 0.9):
+        exchange.look()

@@ -103,6 +103,7 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
     "ProviderFails": Form("critical", _("Provider {provider} brings no nodes"), "", _("Look at the providers")),
+    "SiteFails": Form("critical", _("Site {site} cannot be asked"), "", _("Look at the sites")),
     "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
     "BudgetUsedUp": Form(
         "warning",
@@ -249,6 +250,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.INVARIANT: ("InvariantBroken", "id", "/decisions"),
     alarms.DISK: ("DiskFull", "what", "/"),
     alarms.PROVIDER: ("ProviderFails", "provider", "/providers"),
+    alarms.SITE: ("SiteFails", "site", "/sites"),
 }
 
 

@@ -152,7 +152,7 @@ def now(user: User) -> Overview:
 
 def overview(user: User) -> Overview:
     """Compute the overview as this user may see it."""
-    nodes = list(fleet.Node.objects.prefetch_related("pools"))
+    nodes = list(fleet.Node.objects.filter(is_site=False).prefetch_related("pools"))
     cells = _cells(nodes, user)
     waiting, (active, active_count) = queue(user), running(user)
     held = (HeldDevice(cell.row, cell.shown.state, cell.shown.job) for cell in cells)

@@ -39,6 +39,7 @@ from switchyard.client import (
     _provider,
     _secrets_of,
     _service_account,
+    _site,
     _token,
     _webhooks_of,
     reference,
@@ -257,6 +258,38 @@ class AsyncClient:
     async def delete_provider(self, name: str, *, if_match: str = "*") -> None:
         """Delete a provider without pilots. For operators."""
         await self.wire.call("DELETE", _provider(name), headers={"If-Match": if_match})
+
+    def sites(self) -> AsyncIterator[answers.Site]:
+        """Yield the other clusters to which jobs may leave, and what is known of them."""
+        return pages(self.wire, "/sites", {})
+
+    async def site(self, name: str) -> answers.Site:
+        """Return another cluster to which jobs may leave."""
+        return await self.wire.get(_site(name))
+
+    async def create_site(self, settings: Mapping[str, Any]) -> answers.Site:
+        """Add a site: ``name``, ``url`` and others. For operators."""
+        return await self.wire.post("/sites", dict(settings))
+
+    async def change_site(self, name: str, patch: Mapping[str, Any], *, if_match: str = "*") -> answers.Site:
+        """Change a site; with the ETag of its settings only as they were read. For operators."""
+        return (await self.wire.call("PATCH", _site(name), json=dict(patch), headers={"If-Match": if_match})).json()
+
+    async def delete_site(self, name: str, *, if_match: str = "*") -> None:
+        """Delete a site without jobs of ours. For operators."""
+        await self.wire.call("DELETE", _site(name), headers={"If-Match": if_match})
+
+    async def set_site_token(self, name: str, token: str) -> answers.Site:
+        """Set the token with which a site is asked. For operators."""
+        return (await self.wire.call("PUT", f"{_site(name)}/token", json={"token": token})).json()
+
+    def site_jobs(self, name: str) -> AsyncIterator[answers.SiteJob]:
+        """Yield our jobs at a site, newest first, those that are over included."""
+        return pages(self.wire, f"{_site(name)}/jobs", {})
+
+    async def give_up_site(self, name: str, reason: str) -> answers.GivenUp:
+        """Confirm that nothing of ours runs any more at a site that does not answer. For operators."""
+        return await self.wire.post(f"{_site(name)}/give-up", {"reason": reason})
 
     def pilots(self, provider: str) -> AsyncIterator[answers.Pilot]:
         """Yield the pilots of a provider, newest first, those that are gone included. For operators."""

@@ -59,7 +59,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="a node that it may run on, or all with a label: rack=r2; may be repeated, and no other will do",
     )
     job.add_argument("--constraint", metavar="LABELS", help="labels that its nodes must have: 'ib&(a100|h100)'")
-    job.add_argument("--site", help="run only on nodes of this site, which its data may not leave")
+    job.add_argument("--site", help="run only at this site, which its data may not leave: on its nodes or as its guest")
+    job.add_argument(
+        "--sites",
+        metavar="NAMES",
+        help="clusters that it may leave for: any, never, or names such as berlin,oslo",
+    )
     job.add_argument("--precision", help="such as bf16, fp8, int8")
     job.add_argument("--project", help="who it is charged to")
     job.add_argument("--pool", help="the pool of nodes it runs in")
@@ -104,6 +109,8 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
     for key, option, named in (("avoid", "--avoid", args.avoid), ("only_on", "--only-on", args.only_on)):
         if named:
             spec[key] = [dict([_pair(text, option)]) if "=" in text else text for text in named]
+    if args.sites:
+        spec["sites"] = args.sites if args.sites in ("any", "never") else args.sites.split(",")
     if args.kind:
         _set_kind(spec, args.kind)
     if args.hold:

@@ -53,6 +53,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "topology": "draw which devices and nodes stand near each other",
         "pool": "list pools, add and change them, and say who may use them",
         "provider": "list, add and change what brings nodes from another engine, and list its pilots",
+        "site": "list, add and change other clusters to which jobs may leave, and list our jobs there",
         "profile": "list profiles of pools, make versions, preview and activate them",
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",

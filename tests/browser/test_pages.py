@@ -27,7 +27,7 @@ PAGES = (
     "/timeline", "/nodes", "/nodes/g03", "/hardware", "/devices/{device}", "/jobs/new", "/decisions",
     "/decisions/2", "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles",
     "/profiles/night-shift", "/profiles/hybrid", "/usage", "/quota", "/schedules",
-    "/schedules/1", "/services", "/services/1", "/functions", "/functions/2", "/providers",
+    "/schedules/1", "/services", "/services/1", "/functions", "/functions/2", "/providers", "/sites",
     "/topology", "/topology?by=pool", "/search", "/search?q=g0",
     "/calendar", "/calendar?view=week", "/calendar/reservations/course", "/calendar/new/maintenance",
     "/webhooks?project=vision", "/webhooks/vision/chat",

@@ -21,9 +21,9 @@ from controlplane.pools.models import Pool, Quota
 from tests.controlplane.people import Town
 from tests.record.yard import gpu
 
-OURS = ("access", "pools", "fleet", "providers", "jobs", "schedules")
+OURS = ("access", "pools", "fleet", "providers", "jobs", "schedules", "sites")
 MODELS = [model for model in admin.site._registry if model._meta.app_label in OURS]
-RECORDED = {"Job", "Stage", "Attempt", "Event", "Decision", "Bundle", "Schedule", "ScheduleRun", "Pilot"}
+RECORDED = {"Job", "Stage", "Attempt", "Event", "Decision", "Bundle", "Schedule", "ScheduleRun", "Pilot", "SiteJob"}
 # What the record decides, wherever it stands.
 DECIDED = {"state", "health", "phase", "cause", "claimed_milli", "claimed_memory_bytes", "generation", "digest"}
 

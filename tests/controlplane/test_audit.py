@@ -38,11 +38,13 @@ from controlplane.providers.models import NodeProvider
 from controlplane.retention.models import Override
 from controlplane.schedules.models import Schedule
 from controlplane.services.models import InferenceService
+from controlplane.sites.models import Site
 from controlplane.usage.models import Price
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_roles import routes, somebody
 
+SITE = {"name": "berlin", "url": "https://yard.example.org"}
 PROVIDER = {"name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/usr/bin/python3"},
             "shapes": [{"name": "small", "cpus": 1, "memory_gib": 1}]}  # fmt: skip
 
@@ -58,6 +60,11 @@ def last() -> AuditEntry:
 
 
 # -- every route of the API that changes something
+
+
+def _given_up(staff: Any) -> Any:
+    Site.objects.update(failures=1)
+    return staff.post("/sites/berlin/give-up", {"reason": "it burnt down"})
 
 
 def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], tuple[Deed, str]]:
@@ -365,6 +372,16 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
         ("POST", "providers"): (lambda: staff.post("/providers", PROVIDER), "nodeprovider.add"),
         ("PATCH", "providers/{name}"): (lambda: change("/providers/hpc", {"max_nodes": 3}), "nodeprovider.change"),
         ("DELETE", "providers/{name}"): (lambda: delete("/providers/hpc"), "nodeprovider.delete"),
+        ("POST", "sites"): (lambda: staff.post("/sites", SITE), "site.add"),
+        ("PATCH", "sites/{name}"): (lambda: change("/sites/berlin", {"price": 3}), "site.change"),
+        ("PUT", "sites/{name}/token"): (
+            lambda: staff.client.put(
+                "/api/v1/sites/berlin/token", '{"token": "yard_a_token"}', content_type="application/json"
+            ),
+            "site.token",
+        ),
+        ("POST", "sites/{name}/give-up"): (lambda: _given_up(staff), "site.give_up"),
+        ("DELETE", "sites/{name}"): (lambda: delete("/sites/berlin"), "site.delete"),
         ("POST", "profiles/{name}/delete"): (lambda: staff.post("/profiles/mine/delete"), "profile.delete"),
         ("PUT", "projects/{name}/retention"): (
             lambda: staff.client.put(
@@ -635,6 +652,15 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             row = NodeProvider.objects.get(name="hpc")
             changed = change(row, "nodeprovider.change", **{**form, "max_nodes": 2})
             return [made, changed, delete(row, "nodeprovider.delete")]
+        case "Site":
+            form = {
+                **SITE, "pools": "[]", "locations": "[]", "price": 0, "patience_s": 60, "gain_s": 60, "most_jobs": 9,
+                "lost_after_s": 900,
+            }  # fmt: skip
+            made = add("site.add", **form)
+            row = Site.objects.get(name="berlin")
+            changed = change(row, "site.change", **{**form, "price": 2})
+            return [made, changed, delete(row, "site.delete")]
         case "Node":
             node = Node.objects.get(name="n1")
             return [

@@ -69,6 +69,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "/api/v1/functions/<number>/calls": {"event": [1]},
     "/api/v1/providers": {"name": "hpc", "kind": "slurm", "pool": "default", "settings": {"python": "/usr/bin/python3"},
     "shapes": [{"name": "small", "cpus": 1, "memory_gib": 1}]},
+    "/api/v1/sites": {"name": "berlin", "url": "https://yard.example.org"},
     "/api/v1/schedules": {"name": "nightly", "job": {"run": "true"}, "cron": "0 3 * * *"},
 }  # fmt: skip
 T = TypeVar("T")
@@ -145,6 +146,7 @@ class Crawl:
             ("projects", "default"),
             ("devices", "GPU-n1-0"),
             ("providers", "hpc"),
+            ("sites", "berlin"),
         ):
             if f"/{word}/" in address:
                 known["name"] = name

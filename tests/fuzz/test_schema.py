@@ -194,6 +194,7 @@ class Scene:
             "functions call": FunctionCall.objects.order_by("pk").values_list("pk", flat=True),
             "service-accounts name": ["ci@vision"],
             "service-accounts token": Token.objects.filter(user__username="ci@vision").values_list("pk", flat=True),
+            "sites name": ["berlin"],
             "simulations number": Simulation.objects.values_list("pk", flat=True),
             "survivors name": [SURVIVOR],
             "templates template": ["ours", "torchrun"],
