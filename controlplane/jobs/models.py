@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.postgres.fields import IntegerRangeField
+from django.contrib.postgres.fields import ArrayField, IntegerRangeField
 from django.core.files.storage import storages
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -283,6 +283,11 @@ class Attempt(models.Model):
     started_at = models.DateTimeField(null=True)
     stop_why = models.CharField(max_length=20, choices=CAUSES, blank=True)
     stop_for = models.UUIDField(null=True, help_text=_("The stage for which this attempt was told to stop."))
+    stop_devices = ArrayField(
+        models.UUIDField(),
+        null=True,
+        help_text=_("The devices that it frees for that stage; empty for all that it holds."),
+    )
     stop_at = models.DateTimeField(null=True)
     stop_note = models.CharField(max_length=300, blank=True)
     stop_grace_s = models.FloatField(null=True, help_text=_("How long it has to end, where that is less than usual."))

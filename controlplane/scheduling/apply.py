@@ -119,6 +119,7 @@ def _apply(
                 stop.cause,
                 at,
                 stop_for=uuid.UUID(stop.stage) if stop.stage else None,
+                stop_devices=[uuid.UUID(device) for device in stop.devices],
                 note=_note(stop),
                 resized_to=stop.size if isinstance(stop, Resize) else None,
             )
