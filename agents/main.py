@@ -217,6 +217,7 @@ async def serve(
         simulated=member.shape is not None,
         engine=None if member.shape is not None else EngineWatch.of_this_process(),
     )
+    view.work_folder = runs
     await asyncio.to_thread(view.look)
     executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
     node = NodeTasks(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
@@ -245,6 +246,7 @@ async def serve(
     node.keep("look for listening ports", partial(watch_ports, node))
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
+    node.keep("look at disk space", meter.watch_disks)
     if node.health is not None:
         node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)

@@ -85,7 +85,7 @@ ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "REQUEUED", "CANCELLED",
     "DEADLINE", "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED",
-    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE", "EARLY_STOPPED",
+    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE", "EARLY_STOPPED", "OUT_OF_DISK",
 ]  # fmt: skip
 
 
@@ -205,7 +205,8 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     ``isolation`` is one of :data:`ISOLATION`; older agents use other words, which count as none.
 
     ``container_engine`` is the engine that answers there, for people; empty if none does, and None from an agent that
-    does not look for one. ``mounts`` are the folders of which parts may mount what is in them.
+    does not look for one. ``mounts`` are the folders of which parts may mount what is in them. ``disk_bytes`` is the
+    size of the file system on which parts work; 0 from an agent that does not tell.
     """
 
     hostname: Text
@@ -224,6 +225,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     interfaces: Annotated[list[Interface], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     disks: Annotated[list[Disk], Meta(max_length=4096)] = msgspec.field(default_factory=list)
     file_systems: Annotated[list[FileSystem], Meta(max_length=4096)] = msgspec.field(default_factory=list)
+    disk_bytes: Bytes = 0
 
 
 class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -249,14 +251,14 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of a part. ``code`` or ``signal`` is set if its process was waited for.
 
-    ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that an
-    agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence; ``said`` has the
-    same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an
-    exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its
-    time by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
-    ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
-    ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
+    ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that
+    an agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY OUT_OF_DISK SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED
+    CHECKPOINTED LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence;
+    ``said`` has the same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice
+    had been given: an exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by
+    kind, their watts over its time by its share, of which ``energy_measured_s`` was measured; kinds without power
+    measurement are absent. ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those
+    that nobody else used. ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
     """
 
     code: Code | None = None
@@ -493,7 +495,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     ``weight`` is its share of contended cores by its priority, from 1 to 10000 around 100. ``project_number`` never
     belongs to another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty
     means plain processes. ``ports`` are those whose listeners are reported. ``secret_files`` are contents of files that
-    only the task may read, by the variable with the file's path. ``refused`` is why the part cannot be started at all.
+    only the task may read, by the variable with the file's path. ``disk_bytes`` is how much its own files may take up
+    together; 0 for any. ``refused`` is why the part cannot be started at all.
     """
 
     job: int
@@ -520,6 +523,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus_milli: int = 1000
     weight: int = 100
     memory_bytes: int = 0
+    disk_bytes: int = 0
     time_limit_s: float | None = None
     lease_s: float | None = None
     grace_s: float = 30.0
@@ -793,7 +797,8 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Measurements of the host: bytes since it started by interface and disk, free bytes by mount.
 
     ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
-    ``queue`` is how many tasks per core ran or waited to run in the last minute.
+    ``queue`` is how many tasks per core ran or waited to run in the last minute. ``disk_room_bytes`` is how much of the
+    file system on which parts work is free, or used by parts within the disk space that they asked for.
     """
 
     age_s: Number = 0.0
@@ -804,6 +809,7 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     written_bytes: ByName = msgspec.field(default_factory=dict)
     free_bytes: ByName = msgspec.field(default_factory=dict)
     queue: Number | None = None
+    disk_room_bytes: Counter | None = None
 
 
 class Fetched(msgspec.Struct, frozen=True):

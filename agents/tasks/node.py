@@ -276,6 +276,7 @@ class NodeTasks:
             lineage=self.journal.past.lineage,
             stop_to=spec.stop_to if spec else "main",
             devices=spec.devices if spec else [],
+            disk_bytes=spec.disk_bytes if spec else 0,
             executor="container" if spec and spec.image else "",
             cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
             weight=spec.weight if spec else MIDDLE_WEIGHT,

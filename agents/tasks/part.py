@@ -22,6 +22,7 @@ class StartedPart:
 
     def __init__(self, intent: Intent, rights: FileRights = OWN) -> None:
         self.intent = intent
+        self.rights = rights
         self.phase = Phase.ACKED
         self.pid: int | None = None
         self.pid_start: int | None = None
@@ -35,6 +36,8 @@ class StartedPart:
         self.launch_notes: tuple[str, ...] = ()
         # A note while it uses more of a device than its share.
         self.over: str | None = None
+        # A note while its files take up more of the disk than it asked for, or cannot be counted.
+        self.on_disk: str | None = None
         self.left: tuple[int, ...] = ()
         self.is_launched = False
         self.is_busy = False
@@ -94,7 +97,13 @@ class StartedPart:
         return [NoteText(clause("CheckpointsCut", most=MAX_FILES))]
 
     def here(self) -> Here:
-        notes = [*self.launch_notes, *self.notes, *self._foreign(), *self._cut(), *filter(None, [self.over])]
+        notes = [
+            *self.launch_notes,
+            *self.notes,
+            *self._foreign(),
+            *self._cut(),
+            *filter(None, [self.over, self.on_disk]),
+        ]
         return Here(
             part=self.intent.part,
             attempt=self.intent.attempt,

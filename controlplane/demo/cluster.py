@@ -34,6 +34,8 @@ from scheduler.core.model import clauses as engine_clauses
 
 GIB = 2**30
 SAMPLE_S, SAMPLED_S = 3, 960
+# What a stage with accelerators holds of the disk of each node.
+DISK_EACH_BYTES = 200 * GIB
 DATA = "/data"
 """A folder that the nodes have and the pool lets jobs mount."""
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -125,6 +127,10 @@ class DemoCluster:
             os="Debian GNU/Linux 12",
             arch="aarch64" if shape.cpu[0] == "huawei" else "x86_64",
             memory_bytes=shape.sockets * 512 * GIB,
+            disk_total_bytes=shape.sockets * 1792 * GIB,
+            # A sixteenth of it is used by other things than stages.
+            disk_bytes=shape.sockets * 1680 * GIB,
+            network_mbps=12_500 if shape.accelerator else 3_125,
             last_report_at=self.now,
             labels=LABELS.get(name, {}),
             mounts=[DATA],
@@ -247,6 +253,7 @@ class DemoCluster:
                 started_at=start,
                 ended_at=end,
                 phase=Phase.ENDED if end else Phase.RUNNING,
+                disk_bytes=DISK_EACH_BYTES if devices else 0,
                 exit={"code": exit_code} if end else None,
             )
             chosen = list(

@@ -207,6 +207,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         cpus_milli=request["cpus_milli"],
         weight=weight(told["priority"]),
         memory_bytes=request["memory_bytes"],
+        disk_bytes=request.get("disk_bytes", 0),
         time_limit_s=request["time_limit_s"],
         lease_s=TIMERS.lease_s if request["on_node_lost"] == "requeue" else None,
         grace_s=request["grace_s"],

@@ -29,8 +29,8 @@ class Node(models.Model):
 
     ``generation`` rises in the transaction that changes the node's orders. ``incarnation``, ``machine_id``, ``boot_id``
     and ``start_seq`` are those of the agent process that speaks for it (:mod:`controlplane.fleet.identity`): the first
-    report of the incarnation arrived at ``incarnation_at``, that of the boot at ``booted_at``. ``load`` and
-    ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
+    report of the incarnation arrived at ``incarnation_at``, that of the boot at ``booted_at``. ``load``, ``disk_bytes``
+    and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -79,6 +79,15 @@ class Node(models.Model):
     os = models.CharField(max_length=200, blank=True, editable=False)
     arch = models.CharField(max_length=40, blank=True, editable=False)
     memory_bytes = models.BigIntegerField(default=0, editable=False)
+    disk_total_bytes = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("The size of the disk on which its stages work.")
+    )
+    disk_bytes = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("How much of that disk stages may ask for in all.")
+    )
+    network_mbps = models.PositiveIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("MB/s of its fastest network interface; 0 if unknown.")
+    )
     inventory_hash = models.CharField(max_length=64, blank=True, editable=False)
     conditions = models.JSONField(default=dict, editable=False)
     survivors = models.JSONField(default=dict, editable=False)
@@ -227,7 +236,8 @@ class Host(models.Model):
     ``interfaces``, ``disks`` and ``file_systems`` are as in :mod:`agents.protocol`. ``counters`` are bytes since the
     host started as of ``at``, ``per_s`` their rates since the previous measurement; both by kind (``received``,
     ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed means: of
-    stalls (``queue``, ``io``, ``memory``) and of the bandwidth of fetched inputs (``fetch``, in Gbit/s). ``batch_of``
+    stalls (``queue``, ``io``, ``memory``) and of the bandwidth of fetched inputs (``fetch``, in Gbit/s); ``disk_room``
+    is the newest measurement of the disk space for stages in bytes. ``batch_of``
     and ``batch_seq`` are incarnation and number of the newest batch of measurements, so that each is stored once.
     """
 

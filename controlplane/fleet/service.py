@@ -25,7 +25,7 @@ from controlplane.accounts import audit
 from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
 from controlplane.clauses import Clause, Told, clause, each_of_agent, kept, of_agent, told, verbatim
-from controlplane.fleet import alarms, hosts, links, quarantine
+from controlplane.fleet import alarms, amounts, hosts, links, quarantine
 from controlplane.fleet.models import Device, DrainMode, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
@@ -313,6 +313,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
     node.mounts = [one for one in found.mounts if len(one) <= LONGEST_MOUNT]
+    node.disk_total_bytes, node.network_mbps = found.disk_bytes, amounts.fastest_mbps(found.interfaces)
+    # Until it was measured, and never more than there is.
+    node.disk_bytes = min(node.disk_bytes or found.disk_bytes, found.disk_bytes)
     labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
     # Labels that people set are kept; the number of labels of an agent is bounded, so that ever new ones do not grow
     # the row.

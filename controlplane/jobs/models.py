@@ -360,6 +360,10 @@ class Part(models.Model):
     signal = models.CharField(max_length=10, default="", db_default="")
     signal_rev = models.PositiveIntegerField(default=0, db_default=0)
     spec_rev = models.PositiveIntegerField(default=1)
+    # What it holds of its node as a whole until it ends: disk space, and MB/s of disk and network.
+    disk_bytes = models.BigIntegerField(default=0, db_default=0)
+    disk_mbps = models.PositiveIntegerField(default=0, db_default=0)
+    network_mbps = models.PositiveIntegerField(default=0, db_default=0)
     share = models.JSONField(null=True)
     seen_rev = models.PositiveIntegerField(default=1)
     notes = models.JSONField(default=list)
@@ -375,8 +379,11 @@ class Part(models.Model):
 
     class Meta:
         ordering = ["rank"]
-        constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="part_rank_once")]
         indexes = [models.Index(fields=["node"], name="part_of_node", condition=Q(forgotten=False))]
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "rank"], name="part_rank_once"),
+            models.CheckConstraint(condition=Q(disk_bytes__gte=0), name="part_disk_not_negative"),
+        ]
 
 
 class Claim(models.Model):

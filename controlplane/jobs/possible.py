@@ -10,7 +10,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.fleet import divisions, world
+from controlplane.fleet import amounts, divisions, world
 from controlplane.fleet.models import Device as DeviceRow
 from controlplane.jobs import demand
 from controlplane.jobs.reasons import reason_text
@@ -46,6 +46,8 @@ def faults(resolved: Sequence[Resolved]) -> list[FieldError]:
 
 
 def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldError]:
+    # What lies on disks now may be gone when the stage could start.
+    nodes = [replace(node, devices=tuple(amounts.emptied(one) for one in node.devices)) for node in nodes]
     snapshot = Snapshot(nodes=tuple(nodes))
     faults: list[FieldError] = []
     judged: dict[int, Reason | None] = {}

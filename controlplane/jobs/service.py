@@ -27,7 +27,7 @@ from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed, waiting_limit
+from controlplane.jobs import demand, depends_on, elements, node_amounts, possible, saves, sealed, waiting_limit
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.git_ask import GitAsk
 from controlplane.jobs.models import (
@@ -696,9 +696,9 @@ def stop(
 
     What they free is reserved for the stage ``stop_for``: of all that they hold, only ``stop_devices`` if these are
     given. ``note`` adds details to the cause, for all or by the ids of jobs; ``resized_to`` is the new number of nodes
-    if the stage is resized. With ``grace_s`` they have so long to end, also those that were asked before. Their jobs must be
-    locked, and the caller settles them with the facts that this returns. The processes end within their grace period;
-    the stages become STOPPING now.
+    if the stage is resized. With ``grace_s`` they have so long to end, also those that were asked before. Their jobs
+    must be locked, and the caller settles them with the facts that this returns. The processes end within their grace
+    period; the stages become STOPPING now.
     """
     if not stages:
         return []
@@ -788,7 +788,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     """Start these stages: create attempts, parts and claims, and write the states.
 
     The jobs must be locked and the nodes touched, and the caller settles the jobs with the facts that this returns.
-    Raises IntegrityError if a device cannot give what is claimed; the caller holds a savepoint.
+    Raises IntegrityError if a device or a node cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
     own_s = saves.own_s([placing.stage.id for placing in placings if placing.stage.attempt_count])
@@ -817,8 +817,10 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         attempts.append(attempt)
         for rank, (node_id, grants) in enumerate(placing.ranks):
             part = Part(attempt=attempt, node_id=node_id, rank=rank, epoch=attempt.epoch, phase=Phase.ASSIGNED)
+            node_amounts.give(part, grants)
             parts.append(part)
-            claims += [_claim(part, grant, where, at) for grant in grants]
+            claims += [_claim(part, grant, where, at) for grant in node_amounts.of_devices(grants)]
+    node_amounts.check(parts)
     resized = _resized(jobs, placings)
     move([placing.stage for placing in placings], What.PLACE)
     Attempt.objects.bulk_create(attempts)

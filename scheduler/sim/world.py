@@ -16,6 +16,7 @@ from functools import partial
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model import retry
 from scheduler.core.model.basis import Basis
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import Cause, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
@@ -124,7 +125,7 @@ class SimulatedWorld:
         entries = tuple(self.store.entries[name] for name in sorted(self.store.entries))
         began_at = self._arrivals[0].submit_s if self._arrivals else 0.0
         ends = [entry.ended_at for entry in entries if entry.ended_at is not None]
-        devices = sum(device.kind != "cpu" for device in self.store.devices.values())
+        devices = sum(is_accelerator(device.kind) for device in self.store.devices.values())
         return Lived(entries, began_at, max(ends, default=began_at), self._cycles, devices)
 
     # -- events -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from scheduler.core.model.kinds import CPU, is_accelerator
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Ask, Device, Node, Plan, Quota, Running, Snapshot, Stage
@@ -283,7 +284,7 @@ def _asking(world: Snapshot, stage: Stage, turn: Callable[[Ask], Ask]) -> Snapsh
 
 def _special(stage: Stage) -> Ask | None:
     """Return the ask that sets the speed: the first for an accelerator."""
-    return next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind != "cpu"), None)
+    return next((ask for feasible in stage.alternatives for ask in feasible.asks if is_accelerator(ask.kind)), None)
 
 
 def _fewer(count: int) -> Iterator[int]:
@@ -300,7 +301,7 @@ def _devices(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, objec
     for count in _fewer(ask.count):
 
         def fewer(one: Ask, count: int = count) -> Ask:
-            return one if one.kind == "cpu" else replace(one, count=min(one.count, count))
+            return replace(one, count=min(one.count, count)) if is_accelerator(one.kind) else one
 
         yield {"count": count, "kind": ask.kind, "was": ask.count}, _asking(world, stage, fewer)
 
@@ -313,7 +314,7 @@ def _shares(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
         if milli >= 50:
 
             def smaller(one: Ask, milli: int = milli, was: int = ask.milli) -> Ask:
-                if one.kind == "cpu":
+                if not is_accelerator(one.kind):
                     return one
                 return replace(one, milli=min(one.milli, milli), memory_bytes=one.memory_bytes * milli // was)
 
@@ -327,7 +328,7 @@ def _cores(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     for cores in _fewer(ask.milli // 1000):
 
         def smaller(one: Ask, cores: int = cores, was: int = ask.milli) -> Ask:
-            if one.kind != "cpu":
+            if one.kind != CPU:
                 return one
             return replace(one, milli=min(one.milli, cores * 1000), memory_bytes=one.memory_bytes * cores * 1000 // was)
 
@@ -352,10 +353,11 @@ def _kinds(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     if ask is None:
         return
     asked = {one.kind for feasible in stage.alternatives for one in feasible.asks}
-    for kind in sorted({device.kind for device in _devices_of(world, stage.pool)} - asked - {"cpu"}):
+    others = {device.kind for device in _devices_of(world, stage.pool) if is_accelerator(device.kind)}
+    for kind in sorted(others - asked):
 
         def turned(one: Ask, kind: str = kind) -> Ask:
-            return one if one.kind == "cpu" else replace(one, kind=kind, vendor="", model="", memory_bytes=0)
+            return replace(one, kind=kind, vendor="", model="", memory_bytes=0) if is_accelerator(one.kind) else one
 
         yield {"count": ask.count, "kind": kind, "was": ask.kind}, _asking(world, stage, turned)
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import Said
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
 from scheduler.core.model.partitions import Partition
 
@@ -391,7 +392,9 @@ class Budget:
     def covers(self, stage: Stage, alternative: Alternative) -> bool:
         """Whether the stage would use such devices in this way to run it."""
         kinds = {ask.kind for ask in alternative.asks}
-        return stage.project == self.project and (self.kind in kinds if self.kind else bool(kinds - {"cpu"}))
+        return stage.project == self.project and (
+            self.kind in kinds if self.kind else any(is_accelerator(kind) for kind in kinds)
+        )
 
 
 @dataclass(frozen=True, slots=True)
