@@ -570,6 +570,8 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``. One
     with a higher ``signal_rev`` than the agent has carried out sends its main process ``signal``, such as ``SIGUSR1``.
+    One with a higher ``save_rev`` than the agent has passed on asks the stage to save now and go on: its stop is
+    planned.
     """
 
     part: str
@@ -584,6 +586,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     save: bool = False
     signal: str = ""
     signal_rev: int = 0
+    save_rev: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, omit_defaults=True):

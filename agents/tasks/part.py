@@ -31,6 +31,7 @@ class StartedPart:
         self.stop: tuple[float, str, bool] | None = None
         self.is_stop_told = True
         self.signalled_rev = 0
+        self.save_rev = 0
         self.wanted_rev = self.applied_rev = intent.spec_rev
         self.notes: list[NoteText] = []
         self.launch_notes: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class StartedPart:
             lineage=self.intent.lineage,
             stop_grace_s=self.stop[0] if self.stop else None,
             signalled_rev=self.signalled_rev,
+            save_rev=self.save_rev,
         )
 
     def log_sizes(self) -> dict[str, int]:

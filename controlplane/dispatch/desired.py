@@ -63,7 +63,7 @@ SELECT n.generation, n.conditions->'aside',
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why,
        coalesce(a.stop_grace_s, (s.request->>'grace_s')::float8), p.spec_rev, p.share,
-       p.signal, p.signal_rev,
+       p.signal, p.signal_rev, a.save_rev,
        (SELECT json_build_object('id', t.id, 'part', p.id, 'epoch', p.epoch, 'tool', t.tool, 'seconds', t.seconds)
         FROM jobs_stagetrace t WHERE t.part_id = p.id AND t.state = 'ASKED'),
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
@@ -128,7 +128,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
 
 
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
-    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, signal, signal_rev, told = row
+    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, signal, signal_rev, save_rev, told = row
     if stop_why:
         return Wanted(
             part=str(part),
@@ -150,6 +150,7 @@ def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
         share=Share(**parsed(share)) if share is not None else None,
         signal=signal,
         signal_rev=signal_rev,
+        save_rev=save_rev,
     )
 
 

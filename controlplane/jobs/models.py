@@ -302,6 +302,10 @@ class Attempt(models.Model):
     signal = models.IntegerField(null=True)
     price = models.FloatField(null=True, help_text=_("Device-seconds lost when it was evicted."))
     checkpoint_every_s = models.FloatField(null=True, help_text=_("How often it was told to save, in seconds."))
+    save_rev = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    save_for = models.DateTimeField(
+        null=True, editable=False, help_text=_("The planned stop ahead of which it was last asked to save.")
+    )
     progress_share = models.FloatField(
         null=True, help_text=_("The share of its work that was done when that last moved its predicted end.")
     )
