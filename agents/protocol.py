@@ -816,10 +816,11 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """One transfer from another node, and its duration."""
+    """One transfer from another node, and its duration. ``peer`` names that node; empty from an older agent."""
 
     size_bytes: Counter
     took_s: Number
+    peer: Annotated[str, Meta(max_length=256, pattern=_CLEAN)] = ""
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):

@@ -171,7 +171,7 @@ class Fetcher:
                 shutil.copyfileobj(answer, file, PIECE)
                 received = file.tell() - before
             if received >= TELLING_BYTES:
-                self.transfers.append(Fetched(received, round(time.monotonic() - began, 6)))
+                self.transfers.append(Fetched(received, round(time.monotonic() - began, 6), peer.node))
             if answer.length:
                 raise http.client.IncompleteRead(b"", answer.length)
         finally:

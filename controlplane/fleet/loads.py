@@ -117,10 +117,14 @@ def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
         host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
         mean = host.means.get("fetch")
         for size_bytes, rate in rates:
-            weight = size_bytes / (size_bytes + DECAY_BYTES)
-            mean = rate if mean is None else mean + (rate - mean) * weight
+            mean = weighed(mean, size_bytes, rate)
         host.means = {**host.means, "fetch": mean}
         host.save(update_fields=["means"])
+
+
+def weighed(mean: float | None, size_bytes: int, rate: float) -> float:
+    """Return the mean rate after one more transfer; larger ones count more."""
+    return rate if mean is None else mean + (rate - mean) * size_bytes / (size_bytes + DECAY_BYTES)
 
 
 def update_load(node: Node) -> bool:
@@ -144,7 +148,7 @@ def update_load(node: Node) -> bool:
     row = Node.objects.values("load", "fetch_gbps", "disk_bytes", "disk_total_bytes").get(id=node.id)
     values = {
         "load": settled(row["load"], load),
-        "fetch_gbps": _bandwidth(row["fetch_gbps"], told.get("fetch")),
+        "fetch_gbps": stepped(row["fetch_gbps"], told.get("fetch")),
         "disk_bytes": disk_room(row["disk_bytes"], told.get("disk_room"), row.pop("disk_total_bytes")),
     }
     if values != row:
@@ -166,7 +170,7 @@ def disk_room(before: int, room_bytes: float | None, total_bytes: int) -> int:
     return total_bytes if found >= total_bytes else found // step * step
 
 
-def _bandwidth(before: float | None, mean: float | None) -> float | None:
+def stepped(before: float | None, mean: float | None) -> float | None:
     """Quantise a bandwidth in geometric steps; keep the former value if none was measured."""
     if mean is None or mean <= 0:
         return before

@@ -256,6 +256,31 @@ class Host(models.Model):
     batch_seq = models.BigIntegerField(default=0, editable=False)
 
 
+class NodeLink(models.Model):
+    """The measured bandwidth from one node to another. Few of all pairs are measured: those between which inputs were
+    sent, the newest of each node. Written by :mod:`controlplane.fleet.node_links` only.
+
+    ``mean_gbps`` is the mean of its transfers, larger ones counting more, and ``gbps`` the same in coarse steps, as the
+    scheduler sees it.
+    """
+
+    source = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_to")
+    target = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_from")
+    gbps = models.FloatField()
+    mean_gbps = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["target", "source"], name="node_link_once"),
+            models.CheckConstraint(condition=Q(gbps__gt=0, mean_gbps__gt=0), name="node_link_carries"),
+            models.CheckConstraint(condition=~Q(source=F("target")), name="node_link_between_two"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source.name} to {self.target.name}"
+
+
 class CalendarEntry(models.Model):
     """A time in which nodes are kept: for nobody in a maintenance, for who holds it in a reservation.
 

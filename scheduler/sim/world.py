@@ -35,8 +35,9 @@ GIB = 2**30
 class Chance:
     """Deviations from the plan. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 is exact);
     ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` the checkpoint interval of stages (0:
-    never) and ``save_s`` how long a save takes that is asked for ahead of a planned stop (0: nobody answers). With ``saves_on_stop`` a stage that is asked to stop saves its work first; with a ``stop_s`` of 0 it ends at
-    once, and the stage that gets its devices starts in the same moment."""
+    never), and ``save_s`` how long a save takes that is asked for ahead of a planned stop (0: nobody answers). With
+    ``saves_on_stop`` a stage that is asked to stop saves its work first; with a ``stop_s`` of 0 it ends at once, and
+    the stage that gets its devices starts in the same moment."""
 
     error: float = 0.0
     node_mtbf_s: float = 0.0

@@ -60,12 +60,13 @@ def test_a_maintenance_of_one_node_asks_the_whole_gang_and_every_time_anew(yard:
     _job, agents = started(yard, "a", "b")
     now = timezone.now()
     starts = now + timedelta(minutes=20)
-    maintenance.plan(node=agents[1].node, starts_at=starts, ends_at=starts + timedelta(hours=1), reason="x", actor="ada")
+    hour = timedelta(hours=1)
+    maintenance.plan(node=agents[1].node, starts_at=starts, ends_at=starts + hour, reason="x", actor="ada")
     assert saves_ahead.ask_due(now) == 0
     assert saves_ahead.ask_due(starts - AHEAD) == 1
     assert revs(*agents) == [1, 1]
     later = starts + timedelta(minutes=30)
-    maintenance.plan(pool=yard.pool, starts_at=later, ends_at=later + timedelta(hours=1), reason="y", actor="ada")
+    maintenance.plan(pool=yard.pool, starts_at=later, ends_at=later + hour, reason="y", actor="ada")
     assert saves_ahead.ask_due(later - AHEAD) == 1
     assert revs(*agents) == [2, 2]
 

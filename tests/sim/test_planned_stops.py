@@ -23,7 +23,7 @@ def world(chance: Chance, *, hours: float) -> SimulatedWorld:
 def lost_s(chance: Chance, stop_at: float, hours: float = 20.0) -> list[float]:
     """The seconds of work that each stage lost where a node is emptied at this time."""
     lived = world(chance, hours=hours)
-    node = sorted(lived.store.nodes)[0]
+    node = min(lived.store.nodes)
     lived.at(600.0, lambda: lived.plan_stop(node, stop_at))
     found = lived.run()
     assert all(one.ended_at is not None for one in found.entries)

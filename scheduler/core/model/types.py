@@ -82,7 +82,8 @@ class Node:
     ``cached`` are the digests that it has already (bundles, data, checkpoints), sorted. ``labels`` name its domains:
     ``rack``, ``switch``, ``nvlink-domain``, ``site``. A node that is not ``awake`` sleeps to save power, and one
     without a container engine does not ``runs_images``. ``fetch_gbps`` is the recent bandwidth of fetched inputs, in
-    Gbit/s; ``None`` before any. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
+    Gbit/s; ``None`` before any. ``links`` are measured bandwidths from other nodes, by id, in Gbit/s; few of all pairs
+    were measured. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
     for cores or are stalled on disks or memory; in steps of an eighth. ``mounts`` are the folders of which stages may
     mount what is in them.
     """
@@ -99,6 +100,7 @@ class Node:
     fetch_gbps: float | None = None
     load: float = 0.0
     mounts: tuple[str, ...] = ()
+    links: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
