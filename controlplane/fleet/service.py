@@ -29,6 +29,7 @@ from controlplane.fleet import alarms, amounts, hosts, links, quarantine
 from controlplane.fleet.models import Device, DrainMode, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
+from scheduler.core.model.kinds import is_device
 from scheduler.core.model.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
@@ -330,7 +331,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     _rename(known, found)
     seen: set[str] = set()
     for each in found.devices:
-        if each.uuid in taken or each.uuid in seen:
+        if each.uuid in taken or each.uuid in seen or not is_device(each.kind):
             continue
         seen.add(each.uuid)
         _take_device(node, known.get(each.uuid), each)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.matching import room, workload
-from scheduler.core.model.types import Grant, Snapshot, Typical
+from scheduler.core.model.types import Grant, Node, Snapshot, Typical
 from scheduler.core.resources import match, topology
 from scheduler.core.world.view import View
 from scheduler.profiles import named
@@ -135,7 +135,12 @@ def test_of_alike_domains_a_gang_goes_to_the_one_whose_measured_links_are_best()
 def test_a_node_with_a_bad_cable_is_left_out_where_another_can_take_its_place() -> None:
     names = lambda chosen: [one.name for one, _ in chosen]  # noqa: E731
     good = {"a": 180.0, "c": 180.0, "d": 180.0}
-    rack = [racked("a", "r"), racked("b", "r", dict.fromkeys("acd", 20.0)), racked("c", "r", good), racked("d", "r", good)]
+    rack = [
+        racked("a", "r"),
+        racked("b", "r", dict.fromkeys("acd", 20.0)),
+        racked("c", "r", good),
+        racked("d", "r", good),
+    ]
     assert names(topology.gather(rack, 3)) == ["a", "c", "d"]
     assert names(topology.gather(rack, 4)) == ["a", "c", "d", "b"], "it is better than none"
 

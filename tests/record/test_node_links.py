@@ -1,4 +1,4 @@
-"""What nodes fetch from each other tells how fast the line between them is: kept by pair, bounded, seen by the engine."""
+"""What nodes fetch from each other tells how fast the line between them is: kept by pair, bounded, and planned with."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_nonsense_tells_nothing(yard: Yard) -> None:
     node_links.note(
         a.node,
         [
-            Fetched(10**10, 10.0, "nobody"), Fetched(10**10, 10.0, "a"), Fetched(10**10, 10.0), Fetched(1 << 50, 1.0, "b"),
-            Fetched(10**9, 0.0, "b"), Fetched(10**9, -1.0, "b"),
+            Fetched(10**10, 10.0, "nobody"), Fetched(10**10, 10.0, "a"), Fetched(10**10, 10.0),
+            Fetched(1 << 50, 1.0, "b"), Fetched(10**9, 0.0, "b"), Fetched(10**9, -1.0, "b"),
         ],
     )  # fmt: skip
     assert not NodeLink.objects.exists()
