@@ -704,6 +704,16 @@ SESSION_MESSAGE_BYTES: Final = 131_072
 SHELL: Final = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 
+class LinkOrder(msgspec.Struct, frozen=True):
+    """A request to measure the bandwidth from another node, by a transfer of at most :data:`MEASURED_BYTES`, once per
+    ``rev``; the outcome is a :class:`Fetched`. ``ticket`` is one for :data:`MEASURED` at that node."""
+
+    rev: int
+    node: str
+    url: str
+    ticket: str
+
+
 class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     """Server to agent: all orders for the node, as of ``generation``. Older generations are ignored.
 
@@ -714,7 +724,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     answers, 0 for none; only an answer renews leases. It is None from an old server, whose every message does.
     ``credential`` is a new secret of the node, which replaces the present one once it is used. ``sessions`` are to be
     opened now: each is in one message only, and a caller that waits for a lost one asks again. ``traces`` are to be
-    taken now.
+    taken now. ``measure`` is the measurement of a link to be made now; it is repeated until it was reported.
     """
 
     generation: int
@@ -735,6 +745,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions: list[SessionOrder] = msgspec.field(default_factory=list)
     traces: list[TraceOrder] = msgspec.field(default_factory=list)
     aside: list[AsideOrder] = msgspec.field(default_factory=list)
+    measure: LinkOrder | None = None
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -813,6 +824,12 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     free_bytes: ByName = msgspec.field(default_factory=dict)
     queue: Number | None = None
     disk_room_bytes: Counter | None = None
+
+
+# What a ticket for a measurement is for, in the place of a digest, and how much is sent at most, in at most so long.
+MEASURED: Final = "measure"
+MEASURED_BYTES: Final = 64 << 20
+MEASURED_S: Final = 5.0
 
 
 class Fetched(msgspec.Struct, frozen=True):

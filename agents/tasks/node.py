@@ -185,6 +185,7 @@ class NodeTasks:
         self.desired = self._with_specs(desired)
         if self.staging is not None:
             self.staging.want(desired.prefetch)
+            self.staging.measure(desired.measure)
         self._carry_out(diff.diff(self.desired, world))
         for order in desired.aside:
             self._decide(order)

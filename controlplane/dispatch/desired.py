@@ -14,11 +14,13 @@ from django.conf import settings
 from django.db import connection
 
 from agents.protocol import (
+    MEASURED,
     Desired,
     DeviceClaim,
     GangMember,
     GangPeer,
     Input,
+    LinkOrder,
     Mount,
     PartSpec,
     Phase,
@@ -28,7 +30,9 @@ from agents.protocol import (
     TraceOrder,
     Wanted,
 )
+from controlplane.dispatch.peer_tickets import ticket
 from controlplane.fleet import quarantine
+from controlplane.fleet.node_links import ANSWERED_WITHIN
 from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs, sealed, web_ports
 from controlplane.jobs.adjust import weight
@@ -58,6 +62,9 @@ def lineage() -> str:
 # journalled yet; rows of jobs and stages have much that an agent never sees.
 _PARTS = """
 SELECT n.generation, n.conditions->'aside',
+       (SELECT json_build_array(extract(epoch FROM n.measures_at)::bigint, m.name, k.url, k.key)
+        FROM fleet_kept k JOIN fleet_node m ON m.id = k.node_id
+        WHERE n.measures_from_id = k.node_id AND k.url <> '' AND n.measures_at > now() - %(measures)s),
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
@@ -107,12 +114,15 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
     """
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
-        cursor.execute(_PARTS, {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S})
+        cursor.execute(
+            _PARTS,
+            {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S, "measures": ANSWERED_WITHIN},
+        )
         rows = [(*row[:-2], parsed(row[-2]), parsed(row[-1])) for row in cursor.fetchall()]
-    soon = set(rows[0][2] or [])
+    measured, soon = parsed(rows[0][2]), set(rows[0][3] or [])
     readers = {uuid.UUID(told["stage_id"]) for *_, told in rows if told is not None and "inputs" in told["request"]}
     reads = inputs.resolved(soon | readers)
-    wanted = [_wanted((*row[4:-2], row[-1]), reads) for row in rows if row[4] is not None]
+    wanted = [_wanted((*row[5:-2], row[-1]), reads) for row in rows if row[5] is not None]
     return Desired(
         generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],
@@ -122,9 +132,14 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
         answers_seq=answers_seq,
         traces=[TraceOrder(**row[-2]) for row in rows if row[-2] is not None],
         aside=quarantine.orders(parsed(rows[0][1]) or []),
+        measure=_link_order(*measured) if measured else None,
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,
     )
+
+
+def _link_order(rev: int, peer: str, url: str, key: str) -> LinkOrder:
+    return LinkOrder(rev, peer, url, ticket(key, MEASURED))
 
 
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:

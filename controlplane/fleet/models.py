@@ -104,6 +104,9 @@ class Node(models.Model):
     good_reports = models.PositiveSmallIntegerField(default=0, editable=False)
     load = models.FloatField(default=0.0, editable=False, help_text=_("0 idle, 1 full, more: work queues or stalls."))
     fetch_gbps = models.FloatField(null=True, editable=False, help_text=_("Gbit/s, measured; null before any was."))
+    # From which node it is to measure the bandwidth, and since when.
+    measures_from = models.ForeignKey("self", null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
+    measures_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -19,7 +19,7 @@ from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.clauses import clause, told
-from controlplane.fleet import alarms, fuse, service
+from controlplane.fleet import alarms, fuse, node_links, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import drains, logs, record, saves_ahead, sealed, sessions, traces
 from controlplane.observability import tallies
@@ -118,6 +118,7 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     tallies.fold()
+    node_links.assign(now)
     sessions.sweep()
     sealed.forget_ended()
     check_disk()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from agents.protocol import Fetched
+from django.utils import timezone
+
+from agents.protocol import MEASURED, Fetched, LinkOrder
+from agents.storage.peers import ticket
 from controlplane.fleet import node_links, world
-from controlplane.fleet.models import Node, NodeLink
-from tests.record.yard import Yard, cpu
+from controlplane.fleet.models import Kept, Node, NodeLink
+from controlplane.pools.models import Pool
+from tests.record.yard import Agent, Yard, cpu
 
 MIB = 1 << 20
 
@@ -33,6 +37,56 @@ def test_a_transfer_tells_of_the_line_from_its_sender(yard: Yard) -> None:
     b.node.delete()
     yard.check_feed(0.0)
     assert links("a") == {}
+
+
+def serving(yard: Yard, *names: str) -> list[Agent]:
+    """Nodes from which others may fetch."""
+    agents = [yard.agent(name, cpu(name)) for name in names]
+    for agent in agents:
+        Kept.objects.update_or_create(
+            node=agent.node, defaults={"digests": [], "url": f"https://{agent.node.name}", "key": "k"}
+        )
+    return agents
+
+
+def order(agent: Agent) -> LinkOrder | None:
+    agent.look()
+    assert agent.desired is not None
+    return agent.desired.measure
+
+
+def test_idle_nodes_measure_each_other_where_their_pool_asks_for_it(yard: Yard) -> None:
+    a, b = serving(yard, "a", "b")
+    now = timezone.now()
+    assert node_links.assign(now) == 0, "nobody asked for it"
+    Pool.objects.update(measure_links=True)
+    Node.objects.filter(id=b.node.id).update(load=0.5)
+    assert node_links.assign(now) == 0, "who is busy is left alone"
+    Node.objects.update(load=0.0)
+    assert node_links.assign(now) == 1, "one of a pair measures, the other is measured"
+    one, other = (a, b) if order(a) else (b, a)
+    found = order(one)
+    assert found is not None
+    assert (found.node, found.url) == (other.node.name, f"https://{other.node.name}")
+    assert found.ticket == ticket("k", MEASURED)
+    assert order(other) is None
+    assert node_links.assign(now) == 0
+    node_links.note(Node.objects.get(id=one.node.id), [Fetched(64 * MIB, 0.1, other.node.name)])
+    assert order(one) is None, "it was done"
+    later = now + node_links.EVERY + timedelta(seconds=1)
+    assert node_links.assign(later) == 1, "the other direction"
+    assert Node.objects.get(id=other.node.id).measures_from_id == one.node.id
+    node_links.note(Node.objects.get(id=other.node.id), [Fetched(64 * MIB, 0.1, one.node.name)])
+    assert node_links.assign(later + node_links.EVERY + timedelta(seconds=1)) == 0, "not again within a day"
+    assert node_links.assign(now + node_links.AGAIN + timedelta(hours=1)) == 1
+
+
+def test_an_order_that_nobody_answers_is_dropped(yard: Yard) -> None:
+    a, b = serving(yard, "a", "b")
+    Pool.objects.update(measure_links=True)
+    long_ago = timezone.now() - node_links.ANSWERED_WITHIN - timedelta(seconds=1)
+    assert node_links.assign(long_ago) == 1
+    assert (order(a), order(b)) == (None, None)
 
 
 def test_nonsense_tells_nothing(yard: Yard) -> None:

@@ -7,6 +7,18 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [("fleet", "0023_node_amounts")]
     operations = [
+        migrations.AddField(
+            "node",
+            "measures_from",
+            models.ForeignKey(
+                editable=False,
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                related_name="+",
+                to="fleet.node",
+            ),
+        ),
+        migrations.AddField("node", "measures_at", models.DateTimeField(editable=False, null=True)),
         migrations.CreateModel(
             name="NodeLink",
             fields=[
