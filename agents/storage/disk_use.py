@@ -37,7 +37,7 @@ FILE: Final = "disk-over.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class DiskTaken:
     """What the files of a part take up; at least so much if it ``is_part`` of them, because there were too many or some
     could not be read."""
 
@@ -45,7 +45,7 @@ class Measured:
     is_part: bool = False
 
 
-def measure(folders: Iterable[Path], rights: FileRights, most: int = MOST_ENTRIES) -> Measured:
+def measure(folders: Iterable[Path], rights: FileRights, most: int = MOST_ENTRIES) -> DiskTaken:
     """Return what the regular files below these folders take up, without laid out inputs. Blocks.
 
     A file with several names counts once.
@@ -70,13 +70,13 @@ def measure(folders: Iterable[Path], rights: FileRights, most: int = MOST_ENTRIE
             continue  # it has not been made, or the part ends
         except OSError:
             is_part = True
-    return Measured(used, is_part)
+    return DiskTaken(used, is_part)
 
 
 @dataclass(slots=True)
-class _Account:
+class _DiskAccount:
     due_at: float = 0.0
-    found: Measured = Measured(0)
+    found: DiskTaken = DiskTaken(0)
     was_over: bool = False
     is_over: bool = False
 
@@ -86,11 +86,11 @@ class DiskUse:
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self.every_s, self.again_s = every_s, min(every_s, AGAIN_S)
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, _DiskAccount] = {}
 
     def due(self, parts: Iterable[str], now: float) -> list[str]:
         """Return which of these parts to look at now, and forget all others."""
-        self._accounts = {part: self._accounts.get(part, _Account()) for part in parts}
+        self._accounts = {part: self._accounts.get(part, _DiskAccount()) for part in parts}
         return [part for part, account in self._accounts.items() if account.due_at <= now]
 
     def look(self, part: str, given_bytes: int, folder: str, rights: FileRights) -> None:
@@ -132,12 +132,12 @@ class DiskUse:
         return NoteText(clause("DiskUnmeasured")) if account is not None and account.found.is_part else None
 
 
-class _Remembered(msgspec.Struct, frozen=True):
+class _DiskOver(msgspec.Struct, frozen=True):
     used_bytes: Counter
     given_bytes: Counter
 
 
-_remembered = BoundedDecoder[_Remembered](_Remembered)
+_remembered = BoundedDecoder[_DiskOver](_DiskOver)
 
 
 def remember(folder: str, over: Clause) -> None:

@@ -91,6 +91,13 @@ _FAMILIES: Final = (
     ("cpu", re.compile(r"xeon|epyc|kunpeng|ryzen|graviton", re.IGNORECASE)),
 )
 
+# What a stage may ask of a node as a whole: keys of the job file, and of a stored request.
+AMOUNTS: Final[Mapping[str, str]] = {
+    "disk": "disk_bytes",
+    "disk_bandwidth": "disk_mbps",
+    "network_bandwidth": "network_mbps",
+}
+
 _NAME_OF_ENV: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS: Final = re.compile(r"[\w .()+/-]{1,120}")
 LONGEST_SCRIPT: Final = 256 * 1024
@@ -494,11 +501,8 @@ def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
 
 def amounts(section: Section) -> dict[str, int]:
     """Read what a stage asks of each node as a whole beside cores and memory; what it does not ask for is absent."""
-    found = {
-        "disk_bytes": section.read("disk", MEMORY, 0),
-        "disk_mbps": section.read("disk_bandwidth", _BANDWIDTH, 0),
-        "network_mbps": section.read("network_bandwidth", _BANDWIDTH, 0),
-    }
+    readers = {"disk": MEMORY, "disk_bandwidth": _BANDWIDTH, "network_bandwidth": _BANDWIDTH}
+    found = {name: section.read(key, readers[key], 0) for key, name in AMOUNTS.items()}
     return {name: value for name, value in found.items() if value}
 
 

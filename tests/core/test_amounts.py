@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.core.explain import counterfactual
 from scheduler.core.model.kinds import DISK, NETWORK, amount_id, is_accelerator, is_amount
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Ask, Device, Grant, Quota, Running, Snapshot
 from scheduler.core.resources.charges import charge
 from scheduler.core.resources.speed import speed_of, worth
 from scheduler.core.world import price
-from scheduler.profiles import PROFILES
+from scheduler.profiles import PROFILES, named
 from tests.core.worlds import GIB, NOW, alternative, node, on_disk, running, stage, think, with_disk
 
 CPU_ONLY = (alternative(0, 1),)
@@ -86,3 +87,12 @@ def test_no_quota_counts_them() -> None:
     asking = stage(1, alternatives=on_disk((alternative(1),), 100 * GIB, 2000))
     quotas = (Quota("lab", "gpu", 1000, 0), Quota("lab", "cpu", 1000, 0))
     assert len(think(Snapshot((there,), (asking,), quotas=quotas), "hybrid").starts) == 1
+
+
+def test_who_waits_for_disk_space_is_told_with_how_much_it_would_start() -> None:
+    there = with_disk(node("a", 4), 400 * GIB)
+    held = holding(running(1, {"a": ["gpu0"]}, p50=9000.0), 300 * GIB)
+    asking = stage(1, alternatives=on_disk((alternative(1),), 200 * GIB))
+    found = counterfactual.search(Snapshot((there,), (asking,), (held,)), named("hybrid"), NOW, asking.id)
+    (change,) = next(one.changes for one in found.answers if one.changes[0].kind == "disk")
+    assert change.text == "with 100 GiB of disk per node instead of 200"

@@ -78,8 +78,10 @@ def test_what_no_node_has_is_refused_though_a_full_disk_is_not(yard: Yard) -> No
     agent = big(yard)
     Node.objects.filter(id=agent.node.id).update(disk_bytes=64 * GIB)
     yard.submit(disk="900GiB")
-    with pytest.raises(InvalidSpec, match="2048 GiB of disk"):
+    with pytest.raises(InvalidSpec, match="2048 GiB of disk") as refused:
         yard.submit(disk="2TiB")
+    (fault,) = refused.value.errors
+    assert fault.pointer == "/stages/0/disk"
 
 
 @pytest.mark.parametrize(

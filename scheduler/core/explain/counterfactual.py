@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
-from scheduler.core.model.kinds import CPU, is_accelerator
+from scheduler.core.model.kinds import CPU, DISK, is_accelerator
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Ask, Device, Node, Plan, Quota, Running, Snapshot, Stage
@@ -24,6 +25,9 @@ from scheduler.core.world.request_class import wanted
 # At most so many plans are made for one stage, and at most so many answers given.
 TRIES: Final = 32
 ANSWERS: Final = 6
+# So often less disk space is tried, half of it each time.
+HALVINGS: Final = 4
+GIB: Final = 2**30
 CLASSES: Final[Mapping[str, int]] = {"medium": 500, "high": 750, "urgent": 1000}
 LIMITS_S: Final = (86_400, 43_200, 21_600, 10_800, 7_200, 3_600, 1_800, 900, 300)
 # A shorter limit helps only if time is what blocks the stage.
@@ -48,6 +52,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "devices": ("with {count} {kind} per node instead of {was}", "user"),
     "share": ("with {milli}/1000 of a {kind} instead of {was}", "user"),
     "cores": ("with {cores} cores per node instead of {was}", "user"),
+    "disk": ("with {gib} GiB of disk per node instead of {was}", "user"),
     "model": ("on any {kind} instead of {was}", "user"),
     "kind": ("on {count} {kind} instead of {was}", "user"),
     "domain": ("without one {domain} for all its nodes", "user"),
@@ -241,6 +246,7 @@ def _candidates(
         ("devices", _devices(world, stage)),
         ("share", _shares(world, stage)),
         ("cores", _cores(world, stage)),
+        ("disk", _disk(world, stage)),
         ("nodes", _nodes(world, stage)),
         ("kind", _kinds(world, stage)),
         ("pool", _pools(world, profiles, stage)),
@@ -333,6 +339,17 @@ def _cores(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
             return replace(one, milli=min(one.milli, cores * 1000), memory_bytes=one.memory_bytes * cores * 1000 // was)
 
         yield {"cores": cores, "was": f"{ask.milli / 1000:g}"}, _asking(world, stage, smaller)
+
+
+def _disk(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
+    asks = (ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind == DISK)
+    was = max((ask.memory_bytes for ask in asks), default=0) // GIB
+    for gib in islice(_fewer(was), HALVINGS):
+
+        def smaller(one: Ask, most: int = gib * GIB) -> Ask:
+            return replace(one, memory_bytes=min(one.memory_bytes, most)) if one.kind == DISK else one
+
+        yield {"gib": gib, "was": was}, _asking(world, stage, smaller)
 
 
 def _nodes(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
