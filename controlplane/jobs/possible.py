@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,12 +76,15 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
 
 def _amount_at_fault(job: Resolved, stage: ResolvedStage, snapshot: Snapshot) -> str:
     """Return the key of the job file that asks for more of a node as a whole than any has; empty if none does."""
-    for key, name in demand.AMOUNTS.items():
-        if name in stage.request:
-            without = replace(stage, request={k: v for k, v in stage.request.items() if k != name})
-            if never_fits(_as_stage(job, without), snapshot) is None:
-                return key
-    return ""
+    asked = {key: name for key, name in demand.AMOUNTS.items() if name in stage.request}
+
+    def fits_without(names: Collection[str]) -> bool:
+        rest = {name: value for name, value in stage.request.items() if name not in names}
+        return never_fits(_as_stage(job, replace(stage, request=rest)), snapshot) is None
+
+    if not asked or not fits_without(asked.values()):
+        return ""
+    return next((key for key, name in asked.items() if fits_without([name])), next(iter(asked)))
 
 
 def _brought(job: Resolved, stage: ResolvedStage) -> list[Node]:

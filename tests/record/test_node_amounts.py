@@ -104,11 +104,18 @@ def test_nonsense_is_refused_with_what_would_do(yard: Yard, given: dict[str, Any
 
 def test_bandwidth_is_declared_by_labels_or_told_by_the_interfaces(yard: Yard) -> None:
     agent = big(yard)
-    job = yard.submit(disk_bandwidth="500MB/s", network_bandwidth="10Gbit/s", hold=True)
+    with pytest.raises(InvalidSpec, match="1250 MB/s of network") as refused:
+        yard.submit(disk_bandwidth="500MB/s", network_bandwidth="10Gbit/s")
+    assert refused.value.errors[0].pointer == "/stages/0/disk_bandwidth"
+    Node.objects.filter(id=agent.node.id).update(labels={"disk-mbps": "3000", "link-gbps": "100"})
+    job = yard.submit(disk_bandwidth="500MB/s", network_bandwidth="10Gbit/s")
     request = stage(job).request
     assert (request["disk_mbps"], request["network_mbps"]) == (500, 1250)
     assert demand.asked(request).text == "1 core · 500 MB/s of disk · 1250 MB/s of network"
-    Node.objects.filter(id=agent.node.id).update(labels={"disk-mbps": "3000", "link-gbps": "100"})
+    yard.cycle()
+    assert agent.start() == ["main"]
+    part = Part.objects.get()
+    assert (part.disk_mbps, part.network_mbps) == (500, 1250)
     node = Node.objects.get(id=agent.node.id)
     found = amounts.devices(str(node.id), node.labels, node.disk_bytes, node.disk_total_bytes, 0)
     assert [(one.kind, one.capacity_milli) for one in found] == [("disk", 3000), ("network", 12_500)]

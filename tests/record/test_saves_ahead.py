@@ -44,7 +44,7 @@ def test_a_drain_with_a_deadline_asks_once_and_as_late_as_a_save_allows(yard: Ya
     assert revs(agent) == [1]
     assert saves_ahead.ask_due(stop_at - AHEAD + SECOND) == 0, "once is enough"
     (told,) = job.events.filter(kind="save").values_list("text", flat=True)
-    assert told == "main was asked to save now: its nodes are to be free in 1 min"
+    assert told == "main was asked to save now: its nodes are to be free in 75 s"
     assert stage(job).state == "RUNNING"
 
 
