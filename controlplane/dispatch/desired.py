@@ -64,7 +64,8 @@ _PARTS = """
 SELECT n.generation, n.conditions->'aside',
        (SELECT json_build_array(extract(epoch FROM n.measures_at)::bigint, m.name, k.url, k.key)
         FROM fleet_kept k JOIN fleet_node m ON m.id = k.node_id
-        WHERE n.measures_from_id = k.node_id AND k.url <> '' AND n.measures_at > now() - %(measures)s),
+        WHERE n.measures_from_id = k.node_id AND k.url <> ''
+          AND n.measures_at > now() - make_interval(secs => %(measures)s)),
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
@@ -116,7 +117,13 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
     with connection.cursor() as cursor:
         cursor.execute(
             _PARTS,
-            {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S, "measures": ANSWERED_WITHIN},
+            {
+                "node": node_id,
+                "known": journalled,
+                "acked": Phase.ACKED,
+                "ahead": AHEAD_S,
+                "measures": ANSWERED_WITHIN.total_seconds(),
+            },
         )
         rows = [(*row[:-2], parsed(row[-2]), parsed(row[-1])) for row in cursor.fetchall()]
     measured, soon = parsed(rows[0][2]), set(rows[0][3] or [])

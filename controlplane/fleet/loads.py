@@ -149,9 +149,9 @@ def update_load(node: Node) -> bool:
     values = {
         "load": settled(row["load"], load),
         "fetch_gbps": stepped(row["fetch_gbps"], told.get("fetch")),
-        "disk_bytes": disk_room(row["disk_bytes"], told.get("disk_room"), row.pop("disk_total_bytes")),
+        "disk_bytes": disk_room(row["disk_bytes"], told.get("disk_room"), row["disk_total_bytes"]),
     }
-    if values != row:
+    if {**row, **values} != row:
         Node.objects.filter(id=node.id).update(**values)
     return True
 

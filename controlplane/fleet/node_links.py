@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection, transaction
 from django.utils import timezone
@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (
 
 def assign(now: datetime) -> int:
     """Ask a few idle nodes to measure the bandwidth from others; return how many."""
-    asked = {
+    asked: dict[str, Any] = {
         "idle": IDLE_LOAD,
         "most": 2 * AT_ONCE,
         "node_before": now - EVERY,

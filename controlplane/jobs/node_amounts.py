@@ -67,6 +67,7 @@ def capacity(node: Node) -> tuple[int, int, int]:
 
 def held(nodes: Iterable[uuid.UUID]) -> dict[uuid.UUID, tuple[int, int, int]]:
     """Return what the parts of these nodes hold, in the order of ``COLUMNS``; nodes without parts are absent."""
-    sums = Part.objects.filter(node__in=list(nodes), ended_at=None).order_by().values("node_id")
-    rows = sums.annotate(**{f"sum_{name}": Coalesce(Sum(name), 0, output_field=BigIntegerField()) for name in COLUMNS})
-    return {row["node_id"]: tuple(row[f"sum_{name}"] for name in COLUMNS) for row in rows}  # type: ignore[misc]
+    parts = Part.objects.filter(node__in=list(nodes), ended_at=None).order_by()
+    sums = [Coalesce(Sum(name), 0, output_field=BigIntegerField()) for name in COLUMNS]
+    rows = parts.values("node_id").annotate(disk=sums[0], disk_rate=sums[1], network_rate=sums[2])
+    return {row["node_id"]: (row["disk"], row["disk_rate"], row["network_rate"]) for row in rows}

@@ -33,7 +33,7 @@ def planned_stops(now: datetime) -> dict[uuid.UUID, datetime]:
     """Return when what runs on a node is going to be stopped or in the way, for nodes where that is soon."""
     until = now + LOOK_AHEAD
     draining = Node.objects.filter(state=NodeState.DRAINING, drain_stop_at__gt=now, drain_stop_at__lte=until)
-    found = dict(draining.values_list("id", "drain_stop_at"))
+    found = {node: at for node, at in draining.values_list("id", "drain_stop_at") if at is not None}
     for window in maintenance.ahead(now).filter(starts_at__lte=until):
         start = next((start for start, _end in calendar.times(window, now, until) if start > now), None)
         if start is None:
@@ -52,8 +52,8 @@ def ask_due(now: datetime | None = None) -> int:
         return 0
     by_attempt: dict[uuid.UUID, datetime] = {}
     held = Part.objects.filter(node__in=stops, ended_at=None, attempt__ended_at=None)
-    for attempt, node in held.values_list("attempt_id", "node_id"):
-        by_attempt[attempt] = min(by_attempt.get(attempt, stops[node]), stops[node])
+    for one, node in held.values_list("attempt_id", "node_id"):
+        by_attempt[one] = min(by_attempt.get(one, stops[node]), stops[node])
     running = Attempt.objects.filter(id__in=by_attempt, stop_why="", stage__state=State.RUNNING)
     attempts = list(running.select_related("stage__job"))
     own = saves.own_s([attempt.stage_id for attempt in attempts])
