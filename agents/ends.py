@@ -32,6 +32,7 @@ ENDS = {
     "LeaseOver": _("no report of this node was answered for {lease_s}"),
     "MemoryOver": _("used {used_bytes}; it asked for {asked_bytes}"),
     "DeviceMemoryOver": _("used {used_bytes} of {device}, of which it was given {given_bytes}"),
+    "DiskOver": _("its files took up {used_bytes} of the disk; it asked for {given_bytes}"),
     "KernelMemory": _("the kernel ended it for want of memory"),
     "KernelMemoryAsked": _("the kernel ended it: it asked for {asked_bytes}"),
     "ProcessLimit": _("; it met the limit of {most} processes and threads that this node gives a stage"),

@@ -220,6 +220,7 @@ async def serve(
         executor=foreign.engine.title if foreign else "",
         lacks=foreign.engine.lacks if foreign else (),
     )
+    view.work_folder = runs
     await asyncio.to_thread(view.look)
     executor = Choice(
         {"": foreign, "container": foreign}
@@ -255,6 +256,7 @@ async def serve(
     node.keep("look for listening ports", partial(watch_ports, node))
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
+    node.keep("look at disk space", meter.watch_disks)
     if node.health is not None:
         node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)

@@ -38,6 +38,8 @@ NOTES = {
     "LetGo": _("let go of as {file} asks; it is asked again ten minutes after, or without the file"),
     "SameUuid": _("{count} cards of {vendor} tell the same uuid {uuid}; place tells them"),
     "CardUnusable": _("card {index} of {vendor} cannot be used: "),
+    # Of a part.
+    "DiskUnmeasured": _("not all of its files can be counted, so its disk space is not held to what it asked for"),
     # Of a device.
     "Untold": _("nothing on this host tells of it any more"),
     "Unlisted": _("it is not listed any more"),

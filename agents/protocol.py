@@ -85,7 +85,7 @@ ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "REQUEUED", "CANCELLED",
     "DEADLINE", "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED",
-    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE", "EARLY_STOPPED",
+    "CHECKPOINTED", "DEPENDENCY", "NODE_UNFIT", "SETUP_FAILED", "HELD_IDLE", "EARLY_STOPPED", "OUT_OF_DISK",
 ]  # fmt: skip
 
 
@@ -205,9 +205,10 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     ``isolation`` is one of :data:`ISOLATION`; older agents use other words, which count as none.
 
     ``container_engine`` is the engine that answers there, for people; empty if none does, and None from an agent that
-    does not look for one. ``mounts`` are the folders of which parts may mount what is in them. ``executor`` is the
-    foreign engine whose jobs the parts are, empty where they run on the host itself; ``lacks`` are sentences about what
-    it cannot give, and ``lacks_said`` has them in clauses of :data:`NOTES`.
+    does not look for one. ``mounts`` are the folders of which parts may mount what is in them. ``disk_bytes`` is the
+    size of the file system on which parts work; 0 from an agent that does not tell. ``executor`` is the foreign engine
+    whose jobs the parts are, empty where they run on the host itself; ``lacks`` are sentences about what it cannot
+    give, and ``lacks_said`` has them in clauses of :data:`NOTES`.
     """
 
     hostname: Text
@@ -229,6 +230,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     interfaces: Annotated[list[Interface], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     disks: Annotated[list[Disk], Meta(max_length=4096)] = msgspec.field(default_factory=list)
     file_systems: Annotated[list[FileSystem], Meta(max_length=4096)] = msgspec.field(default_factory=list)
+    disk_bytes: Bytes = 0
 
 
 class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,14 +256,14 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of a part. ``code`` or ``signal`` is set if its process was waited for.
 
-    ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that an
-    agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence; ``said`` has the
-    same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice had been given: an
-    exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by kind, their watts over its
-    time by its share, of which ``energy_measured_s`` was measured; kinds without power measurement are absent.
-    ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
-    ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
+    ``cause`` is empty for a plain exit 0, else one of the values of ``scheduler.core.model.lifecycle.Cause`` that
+    an agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY OUT_OF_DISK SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED
+    CHECKPOINTED LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT SETUP_FAILED. ``detail`` explains it in an English sentence;
+    ``said`` has the same in clauses of :data:`ENDS`, if it consists of such. ``stopped`` tells that a stop notice
+    had been given: an exit 0 after it is a stop, not a completion. ``energy_j`` is the energy of its devices by
+    kind, their watts over its time by its share, of which ``energy_measured_s`` was measured; kinds without power
+    measurement are absent. ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those
+    that nobody else used. ``released`` tells for each of its devices, except CPUs, whether its memory was freed.
     """
 
     code: Code | None = None
@@ -498,7 +500,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     ``weight`` is its share of contended cores by its priority, from 1 to 10000 around 100. ``project_number`` never
     belongs to another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty
     means plain processes. ``ports`` are those whose listeners are reported. ``secret_files`` are contents of files that
-    only the task may read, by the variable with the file's path. ``refused`` is why the part cannot be started at all.
+    only the task may read, by the variable with the file's path. ``disk_bytes`` is how much its own files may take up
+    together; 0 for any. ``refused`` is why the part cannot be started at all.
     """
 
     job: int
@@ -525,6 +528,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus_milli: int = 1000
     weight: int = 100
     memory_bytes: int = 0
+    disk_bytes: int = 0
     time_limit_s: float | None = None
     lease_s: float | None = None
     grace_s: float = 30.0
@@ -571,6 +575,8 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``. One
     with a higher ``signal_rev`` than the agent has carried out sends its main process ``signal``, such as ``SIGUSR1``.
+    One with a higher ``save_rev`` than the agent has passed on asks the stage to save now and go on: its stop is
+    planned.
     """
 
     part: str
@@ -585,6 +591,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     save: bool = False
     signal: str = ""
     signal_rev: int = 0
+    save_rev: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -702,6 +709,16 @@ SESSION_MESSAGE_BYTES: Final = 131_072
 SHELL: Final = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 
+class LinkOrder(msgspec.Struct, frozen=True):
+    """A request to measure the bandwidth from another node, by a transfer of at most :data:`MEASURED_BYTES`, once per
+    ``rev``; the outcome is a :class:`Fetched`. ``ticket`` is one for :data:`MEASURED` at that node."""
+
+    rev: int
+    node: str
+    url: str
+    ticket: str
+
+
 class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     """Server to agent: all orders for the node, as of ``generation``. Older generations are ignored.
 
@@ -712,7 +729,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     answers, 0 for none; only an answer renews leases. It is None from an old server, whose every message does.
     ``credential`` is a new secret of the node, which replaces the present one once it is used. ``sessions`` are to be
     opened now: each is in one message only, and a caller that waits for a lost one asks again. ``traces`` are to be
-    taken now.
+    taken now. ``measure`` is the measurement of a link to be made now; it is repeated until it was reported.
     """
 
     generation: int
@@ -733,6 +750,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions: list[SessionOrder] = msgspec.field(default_factory=list)
     traces: list[TraceOrder] = msgspec.field(default_factory=list)
     aside: list[AsideOrder] = msgspec.field(default_factory=list)
+    measure: LinkOrder | None = None
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -798,7 +816,8 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Measurements of the host: bytes since it started by interface and disk, free bytes by mount.
 
     ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
-    ``queue`` is how many tasks per core ran or waited to run in the last minute.
+    ``queue`` is how many tasks per core ran or waited to run in the last minute. ``disk_room_bytes`` is how much of the
+    file system on which parts work is free, or used by parts within the disk space that they asked for.
     """
 
     age_s: Number = 0.0
@@ -809,13 +828,21 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     written_bytes: ByName = msgspec.field(default_factory=dict)
     free_bytes: ByName = msgspec.field(default_factory=dict)
     queue: Number | None = None
+    disk_room_bytes: Counter | None = None
+
+
+# What a ticket for a measurement is for, in the place of a digest, and how much is sent at most, in at most so long.
+MEASURED: Final = "measure"
+MEASURED_BYTES: Final = 64 << 20
+MEASURED_S: Final = 5.0
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """One transfer from another node, and its duration."""
+    """One transfer from another node, and its duration. ``peer`` names that node; empty from an older agent."""
 
     size_bytes: Counter
     took_s: Number
+    peer: Annotated[str, Meta(max_length=256, pattern=_CLEAN)] = ""
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ RECORD: Final[Mapping[str, str]] = {
     "ChangedTo": _("{name} {was} -> {now}"),
     "MayStart": _("{stage} may start: all it needs has completed"),
     "NeedFailed": _("{need} did not complete, and {stage} needs it"),
+    "AskedToSave": _("{stage} was asked to save now: its nodes are to be free in {in_s}"),
     "SourceFetched": _("code fetched: commit {commit}, {rev} of {url}"),
     "WithoutSubmodules": _("; its submodules are empty folders, for they are not fetched"),
     "WithoutLfs": _("; files in Git LFS are pointers, for their contents are not fetched"),

@@ -22,6 +22,7 @@ from controlplane import clusters
 from controlplane.accounts.mail_server import read_mail_server
 from controlplane.accounts.providers import read_directory, read_providers
 from controlplane.session_origins import SessionOrigins
+from scheduler.core.model.kinds import AMOUNTS
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -190,6 +191,10 @@ except ValueError as fault:
     ) from None
 # Kinds of devices that quotas and job files may name before a node has one.
 DEVICE_KINDS = frozenset(_list("YARD_DEVICE_KINDS"))
+if reserved := sorted(DEVICE_KINDS & AMOUNTS):
+    raise ImproperlyConfigured(
+        f"YARD_DEVICE_KINDS names {', '.join(reserved)}, which stages ask of a node as a whole; call devices otherwise"
+    )
 if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", kind)):
     raise ImproperlyConfigured(
         f"YARD_DEVICE_KINDS names {', '.join(wrong)}; a kind has 1 to 20 lower-case letters, digits and -, such as tpu"

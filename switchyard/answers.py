@@ -1186,6 +1186,14 @@ class MapNode(TypedDict):
     devices: list[MapDevice]
 
 
+class MeasuredLink(TypedDict):
+    """The bandwidth from another node in Gbit/s, as measured from inputs that came from there, the last at."""
+
+    node: str
+    gbps: float
+    at: str
+
+
 class Member(TypedDict):
     """A person's role in a project."""
 
@@ -1296,6 +1304,18 @@ class Node(TypedDict):
     devices: list[Device]
 
 
+class NodeAmounts(TypedDict):
+    """What a node has as a whole for its stages, and what they hold of it."""
+
+    disk_total_bytes: int
+    disk_bytes: int
+    disk_held_bytes: int
+    disk_mbps: int
+    disk_held_mbps: int
+    network_mbps: int
+    network_held_mbps: int
+
+
 class NodeDetail(TypedDict):
     """A machine that runs an agent, with measurements of its host."""
 
@@ -1327,6 +1347,7 @@ class NodeDetail(TypedDict):
     labels: dict[str, str]
     maintenance: list[MaintenanceWindow]
     devices: list[Device]
+    amounts: NodeAmounts
     host: Host | None
     survivors: list[Survivor]
 
@@ -1617,6 +1638,7 @@ class Pool(TypedDict):
     on_node_lost: str
     stopped_by: str
     repartition: bool
+    measure_links: bool
     isolation: str
     nodes: int
     restricted: bool
@@ -1651,6 +1673,7 @@ class PoolSettings(TypedDict):
     user_limit: NotRequired[int | None]
     isolation: NotRequired[IsolationEnum]
     repartition: NotRequired[bool]
+    measure_links: NotRequired[bool]
     stopped_by: NotRequired[str]
 
 
@@ -2695,6 +2718,7 @@ class Topology(TypedDict):
     domain: str
     gbps: float | None
     is_measured: bool
+    measured: list[MeasuredLink]
     load: float
     groups: list[LinkGroup]
     devices: list[NearDevice]

@@ -84,6 +84,7 @@ _phase = ("", False)
 _signalled = False
 _saved_at = time.monotonic()
 _saved_for_stop = False
+_answered_save = 0
 _looked_for_trace_at = -math.inf
 _trace: _TorchTrace | None = None
 
@@ -183,7 +184,8 @@ def stop_reason() -> str:
 
 def save_due(every_s: float | None = None) -> bool:
     """Return True if it is time to save: ``every_s`` seconds after the last checkpoint that this process confirmed, and
-    at once if Switchyard stops the stage and wants a checkpoint first, until one is confirmed.
+    at once if Switchyard stops the stage and wants a checkpoint first, or is going to and asks for one ahead, until one
+    is confirmed.
 
     The default of ``every_s`` is ``YARD_CHECKPOINT_EVERY_S``: the job file's interval, or one computed from the
     duration of saves and the rate of interruptions. Without either, and so outside a job, only the stop notice counts.
@@ -191,6 +193,8 @@ def save_due(every_s: float | None = None) -> bool:
     """
     if should_stop():
         return not _saved_for_stop and _is_save_wanted()
+    if _asked_save() > _answered_save:
+        return True
     if every_s is None:
         every_s = _seconds("YARD_CHECKPOINT_EVERY_S")
     return every_s is not None and time.monotonic() - _saved_at >= every_s
@@ -204,15 +208,15 @@ def saving(step: int, path: str) -> Iterator[str]:
     an exception in the block nothing is confirmed. In a run of many processes rank 0 enters it, and waits in the block
     for those who write with it.
     """
-    global _saved_at
-    began_at = time.monotonic()
+    global _saved_at, _answered_save
+    began_at, asked = time.monotonic(), _asked_save()
     try:
         with phase("save", critical=True):
             yield path
-            _confirm(step, path, began_at)
+            _confirm(step, path, began_at, asked)
     finally:
         # A failed save is tried again after the interval, not at every step.
-        _saved_at = time.monotonic()
+        _saved_at, _answered_save = time.monotonic(), max(_answered_save, asked)
 
 
 # ---------------------------------------------------------------------------------------------------- reporting
@@ -293,9 +297,11 @@ def latest_checkpoint() -> str | None:
 # ---------------------------------------------------------------------------------------------------- internal
 
 
-def _confirm(step: int, path: str, began_at: float | None) -> bool:
-    """See :func:`checkpoint`; ``began_at`` is when its saving began, on the monotonic clock, where that is known."""
-    global _saved_at, _saved_for_stop
+def _confirm(step: int, path: str, began_at: float | None, asked: int | None = None) -> bool:
+    """See :func:`checkpoint`; ``began_at`` is when its saving began, on the monotonic clock, where that is known, and
+    ``asked`` the newest request to save that it answers."""
+    global _saved_at, _saved_for_stop, _answered_save
+    asked = _asked_save() if asked is None else asked
     directory = checkpoint_dir()
     whole = os.path.abspath(path)
     with _lock:
@@ -313,6 +319,7 @@ def _confirm(step: int, path: str, began_at: float | None) -> bool:
             _warn("checkpoint", f"checkpoint of step {step} is not confirmed: {error}")
             return False
         _saved_at, _saved_for_stop = time.monotonic(), should_stop()
+        _answered_save = max(_answered_save, asked)
         took = {} if began_at is None else {"took_s": round(_saved_at - began_at, 3)}
         _send_report()
         _append({"checkpoint": {"step": int(step), "path": whole, **took}})
@@ -407,6 +414,13 @@ def _is_as_confirmed(path: str, marker: str, told: dict[str, Any]) -> bool:
 def _is_save_wanted() -> bool:
     # An agent of an earlier release does not tell; then a save is wanted whatever the reason.
     return _read_object(os.environ.get("YARD_STOP_FILE") or "").get("save") is not False
+
+
+def _asked_save() -> int:
+    """Return the number of the newest request to save ahead of a planned stop; 0 if there was none."""
+    path = os.environ.get("YARD_SAVE_FILE")
+    rev = _read_object(path).get("rev") if path and os.path.exists(path) else None
+    return rev if isinstance(rev, int) else 0
 
 
 def _identity() -> dict[str, str | None]:

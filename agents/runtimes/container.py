@@ -125,6 +125,7 @@ class ContainerExecutor:
         if "PATH" not in wanted.spec.env:
             del env["PATH"]  # the image knows better
         env["YARD_STOP_FILE"] = str(_stop_file(places))
+        env["YARD_SAVE_FILE"] = str(places.save_notice(is_boxed=True))
         broken = [
             name for name, value in env.items() if not name or "=" in name or "\n" in name or "\0" in name + value
         ]

@@ -24,7 +24,17 @@ from agents.decode import BoundedDecoder, Undecodable, digits
 from agents.ends import clause
 from agents.isolation.beneath import OWN, FileRights, Folder
 from agents.link.server import Channel, Server, ServerRefused, is_loopback
-from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
+from agents.protocol import (
+    MEASURED,
+    MEASURED_BYTES,
+    MEASURED_S,
+    SOURCES_PATH,
+    AskSources,
+    Fetched,
+    Input,
+    Source,
+    Sources,
+)
 from agents.runtimes import Unlaunchable
 from agents.storage import manifest
 from agents.storage.certificate import PIN, PinnedConnection
@@ -171,9 +181,31 @@ class Fetcher:
                 shutil.copyfileobj(answer, file, PIECE)
                 received = file.tell() - before
             if received >= TELLING_BYTES:
-                self.transfers.append(Fetched(received, round(time.monotonic() - began, 6)))
+                self.transfers.append(Fetched(received, round(time.monotonic() - began, 6), peer.node))
             if answer.length:
                 raise http.client.IncompleteRead(b"", answer.length)
+        finally:
+            connection.close()
+
+    def measure(self, peer: Source) -> None:
+        """Measure the bandwidth from another node by receiving bytes that mean nothing. Raises OSError, HTTPException
+        or UnfitFile."""
+        connection = self._to(peer)
+        try:
+            connection.request("GET", f"{urlsplit(peer.url).path.rstrip('/')}/files/{MEASURED}?ticket={peer.ticket}")
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise UnfitFile(f"it answered {answer.status}")
+            began = time.monotonic()
+            received = 0
+            while received < MEASURED_BYTES and time.monotonic() - began < MEASURED_S:
+                piece = answer.read(PIECE // 4)
+                if not piece:
+                    break
+                received += len(piece)
+            took_s = round(time.monotonic() - began, 6)
+            if received and took_s > 0:
+                self.transfers.append(Fetched(received, took_s, peer.node))
         finally:
             connection.close()
 

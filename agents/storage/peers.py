@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import os
 import secrets
 import socket
 import ssl
@@ -21,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from agents.decode import digits
+from agents.protocol import MEASURED, MEASURED_BYTES, MEASURED_S
 from agents.storage.content_store import ContentStore
 from agents.storage.manifest import DIGEST, PIECE
 
@@ -155,6 +157,9 @@ class _PeerRequest(BaseHTTPRequestHandler):
         words = {name: values[0] for name, values in parse_qs(asked.query).items()}
         sha256, root = asked.path.rpartition("/")[2], words.get("root", "")
         store = self.server.store
+        if sha256 == MEASURED:
+            self._measure(words.get("ticket", ""))
+            return
         if (
             not DIGEST.fullmatch(sha256)
             or not DIGEST.fullmatch(root)
@@ -189,6 +194,27 @@ class _PeerRequest(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 self.server.served[root] += len(piece)
         self.server.store.touch(root)
+
+    def _measure(self, given: str) -> None:
+        """Send bytes that mean nothing, so that the other node measures the link; bounded in size and time."""
+        if not self.server.keys.accepts(given, MEASURED):
+            self._refuse(404)
+        elif not self.server.room.acquire(blocking=False):
+            self._refuse(503)
+        else:
+            try:
+                self.send_response(200)
+                self.send_header("Content-Length", str(MEASURED_BYTES))
+                self.end_headers()
+                block, until = os.urandom(PIECE // 4), time.monotonic() + 2 * MEASURED_S
+                for _ in range(MEASURED_BYTES // len(block)):
+                    if time.monotonic() > until:
+                        self.close_connection = True
+                        break
+                    time.sleep(self.server.pace.wait_s(self.client_address[0], len(block), time.monotonic()))
+                    self.wfile.write(block)
+            finally:
+                self.server.room.release()
 
     def _start(self, size: int) -> int:
         """Return the offset of a resumed request: ``Range: bytes=N-``."""

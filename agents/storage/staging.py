@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import logging
 import os
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from agents.ends import clause
 from agents.isolation import beneath
 from agents.isolation.beneath import FileRights, Folder
 from agents.patience import within
-from agents.protocol import Code, Input, Kept, Name, Output, PartSpec, Text
+from agents.protocol import Code, Input, Kept, LinkOrder, Name, Output, PartSpec, Source, Text
 from agents.storage import manifest
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher, Unfetched
@@ -81,6 +82,7 @@ class Staging:
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._starting: dict[str, set[str]] = {}
         self._wanted: dict[str, Input] = {}
+        self._measured_rev = 0
         self._stirred = asyncio.Event()
         self._news = True
         store.pinned = self.pinned
@@ -216,6 +218,19 @@ class Staging:
         if wanted.keys() != self._wanted.keys():
             self._wanted = wanted
             self._stirred.set()
+
+    def measure(self, order: LinkOrder | None) -> None:
+        """Measure the bandwidth from another node, once per order."""
+        if order is not None and order.rev != self._measured_rev:
+            self._measured_rev = order.rev
+            # In turn with prefetching, which would disturb it and be disturbed.
+            self._ahead.submit(self._measure, Source(order.node, order.url, order.ticket))
+
+    def _measure(self, peer: Source) -> None:
+        try:
+            self.fetcher.measure(peer)
+        except (OSError, http.client.HTTPException, UnfitFile, ValueError) as error:
+            log.info("the link from node %s was not measured: %s", peer.node, error)
 
     async def run(self) -> None:
         """Prefetch wanted inputs for ever, one at a time, and cancel one that is no longer wanted."""

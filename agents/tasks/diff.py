@@ -35,6 +35,7 @@ class Known:
     lineage: str = ""
     stop_grace_s: float | None = None
     signalled_rev: int = 0
+    save_rev: int = 0
 
     @property
     def is_live(self) -> bool:
@@ -85,6 +86,14 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class AskSave:
+    """Order: ask a running part to save now and to go on."""
+
+    part: str
+    save_rev: int
+
+
+@dataclass(frozen=True, slots=True)
 class Revise:
     """Order: apply a newer revision of a running part; the same process gets ``share``."""
 
@@ -113,7 +122,7 @@ class Forget:
     part: str
 
 
-Order = StartPart | Hold | StopPart | Signal | Revise | Void | Recall | Forget
+Order = StartPart | Hold | StopPart | Signal | AskSave | Revise | Void | Recall | Forget
 
 
 def is_current(desired: Desired, world: AgentState) -> bool:
@@ -163,6 +172,8 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
         orders.append(Revise(wanted.part, wanted.spec_rev, wanted.share or Share()))
     if wanted.signal_rev > known.signalled_rev and wanted.signal:
         orders.append(Signal(wanted.part, wanted.signal, wanted.signal_rev))
+    if wanted.save_rev > known.save_rev:
+        orders.append(AskSave(wanted.part, wanted.save_rev))
     return orders
 
 

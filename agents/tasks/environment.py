@@ -18,6 +18,7 @@ from agents.supervisor.procfs import MARK
 from agents.supervisor.secret_file import GIVEN
 from agents.tasks import gang
 
+SAVE_NOTICE: Final = "save-notice.json"
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -52,6 +53,11 @@ class PartPaths:
     @property
     def notice(self) -> Path:
         return self.folder / "stop-notice.json"
+
+    def save_notice(self, *, is_boxed: bool = False) -> Path:
+        """Return where the stage is asked to save ahead of a planned stop. A container sees a folder of its own,
+        because notices are created by rename."""
+        return self.folder / "notice" / SAVE_NOTICE if is_boxed else self.folder / SAVE_NOTICE
 
 
 def accelerators(spec: PartSpec) -> list[DeviceClaim]:
@@ -101,6 +107,7 @@ def environment(
             "TMPDIR": str(places.scratch),
             "YARD_GRACE_S": f"{spec.grace_s:g}",
             "YARD_STOP_FILE": str(places.notice),
+            "YARD_SAVE_FILE": str(places.save_notice()),
             "YARD_REPORT_FILE": str(places.reports),
             "YARD_TRACE_FILE": str(places.trace),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

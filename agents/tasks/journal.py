@@ -56,7 +56,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any), ``weight``
     the weight of its share of cores, ``uid`` and ``gid`` the user it runs as if its project has its own;
     ``lease_until`` is when the lease under which it was ordered ends (see :mod:`agents.supervisor.lease`), ``ports``
-    those whose listeners are reported.
+    those whose listeners are reported. ``disk_bytes`` is how much its files may take up (0: any).
     """
 
     part: str
@@ -69,6 +69,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     lineage: str = ""
     stop_to: str = "main"
     devices: list[DeviceClaim] = msgspec.field(default_factory=list)
+    disk_bytes: int = 0
     executor: str = ""
     cpus: list[int] = msgspec.field(default_factory=list)
     weight: int = 100

@@ -39,6 +39,7 @@ from agents.storage.manifest import UnfitFile
 from agents.storage.staging import INPUTS, Staging
 from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
+from agents.supervisor.record import write_whole
 from agents.tasks import diff, gang, setup
 from agents.tasks.environment import PartPaths
 from agents.tasks.health import HealthChecks
@@ -185,6 +186,7 @@ class NodeTasks:
         self.desired = self._with_specs(desired)
         if self.staging is not None:
             self.staging.want(desired.prefetch)
+            self.staging.measure(desired.measure)
         self._carry_out(diff.diff(self.desired, world))
         for order in desired.aside:
             self._decide(order)
@@ -246,6 +248,8 @@ class NodeTasks:
                     self._stop(self.parts[part], grace_s, why, save)
                 case diff.Signal(part, signal, signal_rev):
                     self._signal(self.parts[part], signal, signal_rev)
+                case diff.AskSave(part, save_rev):
+                    self._ask_save(self.parts[part], save_rev)
                 case diff.Revise(part, spec_rev, share):
                     self.parts[part].wanted_rev = spec_rev
                     self.tuner.revise(self.parts[part], share)
@@ -277,6 +281,7 @@ class NodeTasks:
             lineage=self.journal.past.lineage,
             stop_to=spec.stop_to if spec else "main",
             devices=spec.devices if spec else [],
+            disk_bytes=spec.disk_bytes if spec else 0,
             executor="container" if spec and spec.image else "",
             cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
             weight=spec.weight if spec else MIDDLE_WEIGHT,
@@ -437,6 +442,16 @@ class NodeTasks:
             part.signalled_rev = signal_rev
             self.journal.append(Signalled(part=part.intent.part, spec_rev=signal_rev))
             self.executor.signal(part.intent, signal)
+
+    def _ask_save(self, part: StartedPart, save_rev: int) -> None:
+        """Ask the stage to save now and to go on. An agent that was restarted asks again, which does no harm: the
+        stage knows the number."""
+        if part.phase != Phase.RUNNING:
+            return
+        notice = PartPaths(Path(part.intent.folder)).save_notice(is_boxed=part.intent.executor == "container")
+        with self.loops.careful(f"asking part {part.intent.part} to save"):
+            write_whole(str(notice), {"rev": save_rev}, mode=0o644)
+            part.save_rev = save_rev
 
     def _void(self, wanted: Wanted, end: Exit) -> None:
         part = StartedPart(self._intent(msgspec.structs.replace(wanted, spec=None)), self.rights)

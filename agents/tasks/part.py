@@ -22,6 +22,7 @@ class StartedPart:
 
     def __init__(self, intent: Intent, rights: FileRights = OWN) -> None:
         self.intent = intent
+        self.rights = rights
         self.phase = Phase.ACKED
         self.pid: int | None = None
         self.pid_start: int | None = None
@@ -30,11 +31,14 @@ class StartedPart:
         self.stop: tuple[float, str, bool] | None = None
         self.is_stop_told = True
         self.signalled_rev = 0
+        self.save_rev = 0
         self.wanted_rev = self.applied_rev = intent.spec_rev
         self.notes: list[NoteText] = []
         self.launch_notes: tuple[str, ...] = ()
         # A note while it uses more of a device than its share.
         self.over: str | None = None
+        # A note while its files take up more of the disk than it asked for, or cannot be counted.
+        self.on_disk: str | None = None
         self.left: tuple[int, ...] = ()
         self.is_launched = False
         self.is_busy = False
@@ -60,6 +64,7 @@ class StartedPart:
             lineage=self.intent.lineage,
             stop_grace_s=self.stop[0] if self.stop else None,
             signalled_rev=self.signalled_rev,
+            save_rev=self.save_rev,
         )
 
     def log_sizes(self) -> dict[str, int]:
@@ -94,7 +99,13 @@ class StartedPart:
         return [NoteText(clause("CheckpointsCut", most=MAX_FILES))]
 
     def here(self) -> Here:
-        notes = [*self.launch_notes, *self.notes, *self._foreign(), *self._cut(), *filter(None, [self.over])]
+        notes = [
+            *self.launch_notes,
+            *self.notes,
+            *self._foreign(),
+            *self._cut(),
+            *filter(None, [self.over, self.on_disk]),
+        ]
         return Here(
             part=self.intent.part,
             attempt=self.intent.attempt,

@@ -7,7 +7,8 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,11 +33,13 @@ from agents.protocol import (
     noted,
 )
 from agents.runtimes.engine_watch import PATIENCE_S, EngineWatch
+from agents.storage.disk_use import room_bytes
 from agents.tasks.gang import with_addresses
-from agents.telemetry.machine import Machine
+from agents.telemetry.machine import Machine, space_of
 
 LOOK_PATIENCE_S = 15.0
 SAMPLE_PATIENCE_S = 0.5
+SIMULATED_DISK_BYTES = 1 << 40
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -162,6 +165,8 @@ class HostView:
         self.hash = ""
         self.machine = None if simulated else Machine()
         self.host_sample: HostSample | None = None
+        # The folder on whose file system parts work.
+        self.work_folder: Path | None = None
         self._interfaces: list[Interface] = []
         self._disks: list[Disk] = []
         self._file_systems: list[FileSystem] = []
@@ -197,10 +202,17 @@ class HostView:
         self.is_changed = self._poll_probes(until) or (has_news and self._update_inventory())
         return [sample for watched in self._watched for sample in watched.fresh()]
 
-    def sample_host(self) -> HostSample | None:
-        """Measure the host itself; its devices are measured by ``sample``. A simulated one is not measured."""
+    def sample_host(self, on_disk: Iterable[tuple[int, int]] = ()) -> HostSample | None:
+        """Measure the host itself; its devices are measured by ``sample``. A simulated one is not measured.
+
+        ``on_disk`` has what each part that asked for disk space takes up, and what it asked for.
+        """
         if self.machine is not None:
             self.host_sample = self.machine.sample(self._file_systems)
+            space = space_of(self.work_folder) if self.work_folder is not None else None
+            if space is not None:
+                room = room_bytes(space[1], on_disk)
+                self.host_sample = msgspec.structs.replace(self.host_sample, disk_room_bytes=room)
         return self.host_sample
 
     def _poll_probes(self, until: float) -> bool:
@@ -233,12 +245,19 @@ class HostView:
             interfaces=self._interfaces,
             disks=self._disks,
             file_systems=self._file_systems,
+            disk_bytes=self._disk_bytes(),
         )
         if found == self.inventory:
             return False
         self.inventory = found
         before, self.hash = self.hash, hashlib.sha256(_encode(found)).hexdigest()[:16]
         return before != self.hash
+
+    def _disk_bytes(self) -> int:
+        if self.simulated:
+            return SIMULATED_DISK_BYTES
+        space = space_of(self.work_folder) if self.work_folder is not None else None
+        return space[0] if space else 0
 
     @property
     def is_restless(self) -> bool:

@@ -85,11 +85,7 @@ class Machine:
 
     def _space(self, mount: str) -> tuple[int, int] | None:
         """Return the size, and the space that an ordinary user may still write."""
-        try:
-            told = os.statvfs(self.root / mount.lstrip("/"))
-        except OSError:
-            return None
-        return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+        return space_of(self.root / mount.lstrip("/"))
 
     # -- measurements
 
@@ -162,3 +158,12 @@ class Machine:
                 percent = round(100 * NEARLY_FULL)
                 found.append(NoteText(clause("NearlyFull", mount=mount, size_gib=size >> 30, percent=percent)))
         return found
+
+
+def space_of(folder: Path) -> tuple[int, int] | None:
+    """Return the size of a file system, and the space that an ordinary user may still write; None if unknown."""
+    try:
+        told = os.statvfs(folder)
+    except OSError:
+        return None
+    return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize

@@ -22,6 +22,8 @@ from agents.link import skew
 from agents.link.connection import ServerConnection
 from agents.link.server import Channel, Server, ServerRefused
 from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
+from agents.storage import disk_use
+from agents.storage.disk_use import EVERY_S, DiskUse
 from agents.supervisor import procfs, record
 from agents.tasks.node import NodeTasks
 from agents.tasks.part import StartedPart
@@ -42,6 +44,7 @@ BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
 # Causes after which memory is not checked: nothing ran, or a reboot has cleared all devices.
 NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT", "NODE_UNFIT"})
 AGAIN_S = 0.2
+DISK_TICK_S = 1.0
 # The grace period between the warning about device memory and the end of the part.
 END_GRACE_S = 5.0
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,6 +64,7 @@ class Meter:
         self.channel = Channel(server)
         self.energy = EnergyMeter()
         self.memory = DeviceMemory()
+        self.disks = DiskUse(setting("YARD_AGENT_DISK_LOOK_S", EVERY_S))
         self.returns = Returns()
         self.caps = MemoryCaps(setting("YARD_AGENT_DEVICE_MEMORY_GRACE_S", GRACE_S))
         node.memory_of = view.memory_of
@@ -94,7 +98,12 @@ class Meter:
                 host = None
                 if sent_at - host_at > HOST_EVERY_S:
                     host_at = sent_at
-                    host = await asyncio.to_thread(self.view.sample_host)
+                    on_disk = [
+                        (self.disks.used_bytes(part.intent.part), part.intent.disk_bytes)
+                        for part in self.node.live
+                        if part.intent.disk_bytes
+                    ]
+                    host = await asyncio.to_thread(self.view.sample_host, on_disk)
                 await self._send(host, newest_only=not live)
 
     async def _pause(self) -> None:
@@ -172,6 +181,31 @@ class Meter:
                     cap.remember(live[name].intent.folder, over[name])
                 self.node.end(live[name], END_GRACE_S, cap.WHY)
 
+    async def watch_disks(self) -> None:
+        """Look at what parts take up on the disk and hold them to what they asked for, for ever."""
+        while True:
+            live = {part.intent.part: part for part in self.node.live if part.intent.disk_bytes and part.pid}
+            for name in self.disks.due(live, time.monotonic()):
+                intent = live[name].intent
+                with self.node.loops.careful(f"look at the disk space of part {name}"):
+                    await asyncio.to_thread(self.disks.look, name, intent.disk_bytes, intent.folder, live[name].rights)
+                self._enforce_disk(live[name])
+            await asyncio.sleep(DISK_TICK_S)
+
+    def _enforce_disk(self, part: StartedPart) -> None:
+        """Note that a part takes up more disk space than it asked for, and end it if it goes on to."""
+        intent = part.intent
+        note = self.disks.note(intent.part, intent.disk_bytes)
+        if note != part.on_disk:
+            part.on_disk = note
+            self.node.changed.set()
+        over = self.disks.over(intent.part, intent.disk_bytes)
+        if over is not None and self.disks.is_to_end(intent.part) and part.is_live and part.stop is None:
+            log.warning("part %s: %s", intent.part, note)
+            with self.node.loops.careful(f"note on why part {intent.part} is ended"):
+                disk_use.remember(intent.folder, over)
+            self.node.end(part, END_GRACE_S, disk_use.WHY)
+
     async def _released(self, part: StartedPart, end: Exit) -> Exit:
         """Return the end of a part with the memory left on its devices; waits while they do not free it."""
         claims = self.returns.concerns(part.intent.folder, part.intent.devices)
@@ -221,6 +255,8 @@ class Meter:
         intent = self.node.parts[part].intent
         if end.cause != "LEASE_EXPIRED" and (over := cap.remembered(intent.folder)):
             return msgspec.structs.replace(end, cause="OUT_OF_MEMORY", stopped=False, **told(over))
+        if end.cause != "LEASE_EXPIRED" and (over := disk_use.remembered(intent.folder)):
+            return msgspec.structs.replace(end, cause="OUT_OF_DISK", stopped=False, **told(over))
         held = {claim.uuid for claim in intent.devices}
         faults = [error for error in self.view.conditions(False).device_errors if error.uuid in held]
         if faults and end.cause in BLAMED and not end.stopped:

@@ -313,7 +313,8 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def partial_update(self, request: Request, name: str) -> Response:
         """Changes a job by a merge patch of its job file: ``name`` and ``labels`` at any time, ``priority`` until it
         ends, ``hold``, ``project``, ``pool`` and the times of stages (``time_limit``, ``expected``, ``deadline``,
-        ``begin``) while it waits, and their size (``devices``, ``nodes``, ``cpus``, ``memory``, ``topology``,
+        ``begin``) while it waits, and their size (``devices``, ``nodes``, ``cpus``, ``memory``, ``disk``,
+        ``disk_bandwidth``, ``network_bandwidth``, ``topology``,
         ``avoid``, ``only_on``, ``constraint``) before their first attempt. Keys of one stage stand under ``stages`` by
         its name. With ``If-Match`` only as it was read."""
         job, reason = self._mine(), self.asked(ReasonQuerySerializer)["reason"].strip()

@@ -44,7 +44,7 @@ class PoolSettingsSerializer(editing.EditSerializer):
         model = rows.Pool
         fields = [
             *("name", "profile", "shadow_profile", "storage_path", "default_limit_s", "max_limit_s", "min_runtime_s"),
-            *("mounts", "on_node_lost", "user_limit", "isolation", "repartition", "stopped_by"),
+            *("mounts", "on_node_lost", "user_limit", "isolation", "repartition", "measure_links", "stopped_by"),
         ]
 
 

@@ -25,7 +25,7 @@ from django.utils import timezone
 from agents.protocol import Phase
 from controlplane.accounts.models import Member, Project, User
 from controlplane.clauses import Told, clause, of_engine, told
-from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
+from controlplane.fleet.models import Device, DeviceSample, Node, NodeLink, PartSample
 from controlplane.jobs import logs, service
 from controlplane.jobs.curves import Curve
 from controlplane.jobs.models import Attempt, Bundle, Claim, Curves, Event, GitSource, Job, Part, Stage
@@ -34,6 +34,8 @@ from scheduler.core.model import clauses as engine_clauses
 
 GIB = 2**30
 SAMPLE_S, SAMPLED_S = 3, 960
+# What a stage with accelerators holds of the disk of each node.
+DISK_EACH_BYTES = 200 * GIB
 DATA = "/data"
 """A folder that the nodes have and the pool lets jobs mount."""
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -63,6 +65,11 @@ LABELS = {
     for number, names in enumerate((("g01", "g02"), ("g03", "g04"), ("n01", "n02")), 1)
     for name in names
 }
+# From which node to which, in Gbit/s; that of g03 to g04 has a bad cable.
+MEASURED = (
+    ("g01", "g02", 181.0), ("g02", "g01", 181.0), ("g03", "g04", 22.6), ("g04", "g03", 181.0), ("g01", "g03", 90.5),
+    ("g02", "g04", 90.5), ("n01", "n02", 128.0), ("n02", "n01", 128.0), ("g01", "n01", 45.3),
+)  # fmt: skip
 FAST = {"nvidia": ("NVLINK", 900.0), "amd": ("XGMI", 128.0), "huawei": ("HCCS", 56.0)}
 
 
@@ -110,7 +117,18 @@ class DemoCluster:
         Pool.objects.filter(pk=pool.pk).update(mounts=[{"path": DATA, "writable": False}])
         for name in names:
             self.node(name, SHAPES[name[0]], pool)
+        self.links()
         self.node("workstation", Shape(None, 0, 1, ("intel", "Core i9-13900K"), 24), Pool.objects.get(name="default"))
+
+    def links(self) -> None:
+        """What nodes measured of each other: usual bandwidths in a rack, slower ones across, and a bad cable."""
+        for source, target, gbps in MEASURED:
+            if not {source, target} <= self.nodes.keys():
+                continue
+            at = self.now - timedelta(minutes=self.rng.randint(2, 300))
+            NodeLink.objects.create(
+                source=self.nodes[source], target=self.nodes[target], gbps=gbps, mean_gbps=gbps, at=at
+            )
 
     def node(self, name: str, shape: Shape, pool: Pool) -> None:
         node = Node.objects.create(
@@ -125,6 +143,10 @@ class DemoCluster:
             os="Debian GNU/Linux 12",
             arch="aarch64" if shape.cpu[0] == "huawei" else "x86_64",
             memory_bytes=shape.sockets * 512 * GIB,
+            disk_total_bytes=shape.sockets * 1792 * GIB,
+            # A sixteenth of it is used by other things than stages.
+            disk_bytes=shape.sockets * 1680 * GIB,
+            network_mbps=12_500 if shape.accelerator else 3_125,
             last_report_at=self.now,
             labels=LABELS.get(name, {}),
             mounts=[DATA],
@@ -247,6 +269,7 @@ class DemoCluster:
                 started_at=start,
                 ended_at=end,
                 phase=Phase.ENDED if end else Phase.RUNNING,
+                disk_bytes=DISK_EACH_BYTES if devices else 0,
                 exit={"code": exit_code} if end else None,
             )
             chosen = list(

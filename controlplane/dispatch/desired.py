@@ -14,11 +14,13 @@ from django.conf import settings
 from django.db import connection
 
 from agents.protocol import (
+    MEASURED,
     Desired,
     DeviceClaim,
     GangMember,
     GangPeer,
     Input,
+    LinkOrder,
     Mount,
     PartSpec,
     Phase,
@@ -28,7 +30,9 @@ from agents.protocol import (
     TraceOrder,
     Wanted,
 )
+from controlplane.dispatch.peer_tickets import ticket
 from controlplane.fleet import quarantine
+from controlplane.fleet.node_links import ANSWERED_WITHIN
 from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs, sealed, web_ports
 from controlplane.jobs.adjust import weight
@@ -58,12 +62,16 @@ def lineage() -> str:
 # journalled yet; rows of jobs and stages have much that an agent never sees.
 _PARTS = """
 SELECT n.generation, n.conditions->'aside',
+       (SELECT json_build_array(extract(epoch FROM n.measures_at)::bigint, m.name, k.url, k.key)
+        FROM fleet_kept k JOIN fleet_node m ON m.id = k.node_id
+        WHERE n.measures_from_id = k.node_id AND k.url <> ''
+          AND n.measures_at > now() - make_interval(secs => %(measures)s)),
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why,
        coalesce(a.stop_grace_s, (s.request->>'grace_s')::float8), p.spec_rev, p.share,
-       p.signal, p.signal_rev,
+       p.signal, p.signal_rev, a.save_rev,
        (SELECT json_build_object('id', t.id, 'part', p.id, 'epoch', p.epoch, 'tool', t.tool, 'seconds', t.seconds)
         FROM jobs_stagetrace t WHERE t.part_id = p.id AND t.state = 'ASKED'),
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
@@ -107,12 +115,21 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
     """
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
-        cursor.execute(_PARTS, {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S})
+        cursor.execute(
+            _PARTS,
+            {
+                "node": node_id,
+                "known": journalled,
+                "acked": Phase.ACKED,
+                "ahead": AHEAD_S,
+                "measures": ANSWERED_WITHIN.total_seconds(),
+            },
+        )
         rows = [(*row[:-2], parsed(row[-2]), parsed(row[-1])) for row in cursor.fetchall()]
-    soon = set(rows[0][2] or [])
+    measured, soon = parsed(rows[0][2]), set(rows[0][3] or [])
     readers = {uuid.UUID(told["stage_id"]) for *_, told in rows if told is not None and "inputs" in told["request"]}
     reads = inputs.resolved(soon | readers)
-    wanted = [_wanted((*row[4:-2], row[-1]), reads) for row in rows if row[4] is not None]
+    wanted = [_wanted((*row[5:-2], row[-1]), reads) for row in rows if row[5] is not None]
     return Desired(
         generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],
@@ -122,13 +139,18 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
         answers_seq=answers_seq,
         traces=[TraceOrder(**row[-2]) for row in rows if row[-2] is not None],
         aside=quarantine.orders(parsed(rows[0][1]) or []),
+        measure=_link_order(*measured) if measured else None,
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,
     )
 
 
+def _link_order(rev: int, peer: str, url: str, key: str) -> LinkOrder:
+    return LinkOrder(rev, peer, url, ticket(key, MEASURED))
+
+
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
-    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, signal, signal_rev, told = row
+    part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, signal, signal_rev, save_rev, told = row
     if stop_why:
         return Wanted(
             part=str(part),
@@ -150,6 +172,7 @@ def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
         share=Share(**parsed(share)) if share is not None else None,
         signal=signal,
         signal_rev=signal_rev,
+        save_rev=save_rev,
     )
 
 
@@ -207,6 +230,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         cpus_milli=request["cpus_milli"],
         weight=weight(told["priority"]),
         memory_bytes=request["memory_bytes"],
+        disk_bytes=request.get("disk_bytes", 0),
         time_limit_s=request["time_limit_s"],
         lease_s=TIMERS.lease_s if request["on_node_lost"] == "requeue" else None,
         grace_s=request["grace_s"],

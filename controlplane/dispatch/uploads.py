@@ -24,7 +24,7 @@ from agents.protocol import AskSources, Enrol, Enrolled, LogBatch, LogChunk, Log
 from controlplane import changes, storage
 from controlplane.dispatch.peer_sources import answer
 from controlplane.dispatch.report_decoder import UNREADABLE
-from controlplane.fleet import alarms, hosts, loads
+from controlplane.fleet import alarms, hosts, loads, node_links
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import log_limit
@@ -213,6 +213,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
     if batch.host is not None:
         hosts.store_sample(node, batch.host, now)
     loads.note_fetched(node, batch.fetched)
+    node_links.note(node, batch.fetched)
     if loads.update_load(node) or absurd:
         alarms.raised(alarms.MEASUREMENT, {node.name: absurd} if absurd else {}, about=node.name)
     if of_devices or of_parts or batch.host is not None:

@@ -25,6 +25,7 @@ DECAY_S: Final = 20.0 / math.log(2)
 WINDOW_S, EVERY_S = 120, 15
 STEP: Final = 1 / 8
 MOST_LOAD: Final = 8.0
+DISK_STEPS: Final = 16
 # Tools round, so a utilisation slightly above 1 is read as 1.
 MOST_UTILISATION: Final = 1.05
 # Steps of bandwidth are factors of the square root of two.
@@ -68,6 +69,9 @@ def means(before: Mapping[str, float], sample: HostSample, span_s: float) -> dic
         for name, value in told.items()
         if value is not None
     }
+    if sample.disk_room_bytes is not None:
+        # As it was measured: nothing of a disk that runs full may be averaged away.
+        found["disk_room"] = float(min(sample.disk_room_bytes, 1 << 62))
     return {**{name: value for name, value in before.items() if name not in told}, **found}
 
 
@@ -113,10 +117,14 @@ def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
         host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
         mean = host.means.get("fetch")
         for size_bytes, rate in rates:
-            weight = size_bytes / (size_bytes + DECAY_BYTES)
-            mean = rate if mean is None else mean + (rate - mean) * weight
+            mean = weighed(mean, size_bytes, rate)
         host.means = {**host.means, "fetch": mean}
         host.save(update_fields=["means"])
+
+
+def weighed(mean: float | None, size_bytes: int, rate: float) -> float:
+    """Return the mean rate after one more transfer; larger ones count more."""
+    return rate if mean is None else mean + (rate - mean) * size_bytes / (size_bytes + DECAY_BYTES)
 
 
 def update_load(node: Node) -> bool:
@@ -137,14 +145,32 @@ def update_load(node: Node) -> bool:
     waits = [told[name] for name in ("queue", "io", "memory") if name in told]
     # A host without a reported run queue is as loaded as its cores.
     load = max([*waits, *([] if "queue" in told else [sum(cores) / len(cores)] if cores else [])], default=0.0)
-    row = Node.objects.values("load", "fetch_gbps").get(id=node.id)
-    values = {"load": settled(row["load"], load), "fetch_gbps": _bandwidth(row["fetch_gbps"], told.get("fetch"))}
-    if values != row:
+    row = Node.objects.values("load", "fetch_gbps", "disk_bytes", "disk_total_bytes").get(id=node.id)
+    values = {
+        "load": settled(row["load"], load),
+        "fetch_gbps": stepped(row["fetch_gbps"], told.get("fetch")),
+        "disk_bytes": disk_room(row["disk_bytes"], told.get("disk_room"), row["disk_total_bytes"]),
+    }
+    if {**row, **values} != row:
         Node.objects.filter(id=node.id).update(**values)
     return True
 
 
-def _bandwidth(before: float | None, mean: float | None) -> float | None:
+def disk_room(before: int, room_bytes: float | None, total_bytes: int) -> int:
+    """Return how much disk space stages may ask for, in sixteenths of the disk, so that alike nodes stay alike.
+
+    Less is taken at once, more only once it is half a step more (hysteresis). Unmeasured it is the whole disk.
+    """
+    if room_bytes is None or not total_bytes:
+        return min(before or total_bytes, total_bytes)
+    step = max(total_bytes // DISK_STEPS, 1)
+    found = int(min(max(room_bytes, 0.0), total_bytes))
+    if before <= found < before + step + step // 2:
+        return before
+    return total_bytes if found >= total_bytes else found // step * step
+
+
+def stepped(before: float | None, mean: float | None) -> float | None:
     """Quantise a bandwidth in geometric steps; keep the former value if none was measured."""
     if mean is None or mean <= 0:
         return before

@@ -34,8 +34,8 @@ class Node(models.Model):
 
     ``generation`` rises in the transaction that changes the node's orders. ``incarnation``, ``machine_id``, ``boot_id``
     and ``start_seq`` are those of the agent process that speaks for it (:mod:`controlplane.fleet.identity`): the first
-    report of the incarnation arrived at ``incarnation_at``, that of the boot at ``booted_at``. ``load`` and
-    ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
+    report of the incarnation arrived at ``incarnation_at``, that of the boot at ``booted_at``. ``load``, ``disk_bytes``
+    and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -97,6 +97,15 @@ class Node(models.Model):
     os = models.CharField(max_length=200, blank=True, editable=False)
     arch = models.CharField(max_length=40, blank=True, editable=False)
     memory_bytes = models.BigIntegerField(default=0, editable=False)
+    disk_total_bytes = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("The size of the disk on which its stages work.")
+    )
+    disk_bytes = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("How much of that disk stages may ask for in all.")
+    )
+    network_mbps = models.PositiveIntegerField(
+        default=0, db_default=0, editable=False, help_text=_("MB/s of its fastest network interface; 0 if unknown.")
+    )
     inventory_hash = models.CharField(max_length=64, blank=True, editable=False)
     conditions = models.JSONField(default=dict, editable=False)
     survivors = models.JSONField(default=dict, editable=False)
@@ -113,6 +122,9 @@ class Node(models.Model):
     good_reports = models.PositiveSmallIntegerField(default=0, editable=False)
     load = models.FloatField(default=0.0, editable=False, help_text=_("0 idle, 1 full, more: work queues or stalls."))
     fetch_gbps = models.FloatField(null=True, editable=False, help_text=_("Gbit/s, measured; null before any was."))
+    # From which node it is to measure the bandwidth, and since when.
+    measures_from = models.ForeignKey("self", null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
+    measures_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -245,7 +257,8 @@ class Host(models.Model):
     ``interfaces``, ``disks`` and ``file_systems`` are as in :mod:`agents.protocol`. ``counters`` are bytes since the
     host started as of ``at``, ``per_s`` their rates since the previous measurement; both by kind (``received``,
     ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed means: of
-    stalls (``queue``, ``io``, ``memory``) and of the bandwidth of fetched inputs (``fetch``, in Gbit/s). ``batch_of``
+    stalls (``queue``, ``io``, ``memory``) and of the bandwidth of fetched inputs (``fetch``, in Gbit/s); ``disk_room``
+    is the newest measurement of the disk space for stages in bytes. ``batch_of``
     and ``batch_seq`` are incarnation and number of the newest batch of measurements, so that each is stored once.
     """
 
@@ -262,6 +275,31 @@ class Host(models.Model):
     weighed_at = models.DateTimeField(null=True, editable=False)
     batch_of = models.CharField(max_length=64, blank=True, default="", editable=False)
     batch_seq = models.BigIntegerField(default=0, editable=False)
+
+
+class NodeLink(models.Model):
+    """The measured bandwidth from one node to another. Few of all pairs are measured: those between which inputs were
+    sent, the newest of each node. Written by :mod:`controlplane.fleet.node_links` only.
+
+    ``mean_gbps`` is the mean of its transfers, larger ones counting more, and ``gbps`` the same in coarse steps, as the
+    scheduler sees it.
+    """
+
+    source = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_to")
+    target = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_from")
+    gbps = models.FloatField()
+    mean_gbps = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["target", "source"], name="node_link_once"),
+            models.CheckConstraint(condition=Q(gbps__gt=0, mean_gbps__gt=0), name="node_link_carries"),
+            models.CheckConstraint(condition=~Q(source=F("target")), name="node_link_between_two"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source.name} to {self.target.name}"
 
 
 class CalendarEntry(models.Model):

@@ -25,10 +25,11 @@ from controlplane.accounts import audit
 from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
 from controlplane.clauses import Clause, Told, clause, each_of_agent, kept, of_agent, told, verbatim
-from controlplane.fleet import alarms, hosts, links, quarantine
+from controlplane.fleet import alarms, amounts, hosts, links, quarantine
 from controlplane.fleet.models import Device, DrainMode, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
+from scheduler.core.model.kinds import is_device
 from scheduler.core.model.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
@@ -316,6 +317,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     node.executor = found.executor[:40]
     lacks = each_of_agent(found.lacks, found.lacks_said)
     node.lacks, node.lacks_said = [each.text[:300] for each in lacks], [each.said for each in lacks]
+    node.disk_total_bytes, node.network_mbps = found.disk_bytes, amounts.fastest_mbps(found.interfaces)
+    # Until it was measured, and never more than there is.
+    node.disk_bytes = min(node.disk_bytes or found.disk_bytes, found.disk_bytes)
     labels = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
     # Labels that people set are kept; the number of labels of an agent is bounded, so that ever new ones do not grow
     # the row.
@@ -330,7 +334,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> Told:
     _rename(known, found)
     seen: set[str] = set()
     for each in found.devices:
-        if each.uuid in taken or each.uuid in seen:
+        if each.uuid in taken or each.uuid in seen or not is_device(each.kind):
             continue
         seen.add(each.uuid)
         _take_device(node, known.get(each.uuid), each)

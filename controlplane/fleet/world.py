@@ -14,7 +14,7 @@ from django.db import connection
 
 from agents import protocol
 from controlplane.clauses import Told, clause, of_error, told
-from controlplane.fleet import bounds, divisions
+from controlplane.fleet import amounts, bounds, divisions
 from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Device, Mode, Node
 
@@ -34,7 +34,9 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
              WHERE np.node_id = n.id AND (p.isolation = 'none' OR
                    array_position(ARRAY[{_LEVELS}], p.isolation::text)
                    <= array_position(ARRAY[{_LEVELS}], n.isolation::text))),
-            n.fetch_gbps, n.load, n.mounts)
+            n.fetch_gbps, n.load, n.mounts, n.disk_bytes, n.disk_total_bytes, n.network_mbps,
+            (SELECT coalesce(json_object_agg(l.source_id, l.gbps), '{{}}') FROM fleet_nodelink l
+             WHERE l.target_id = n.id))
             ORDER BY n.id), '[]')::text FROM fleet_node n WHERE %s OR n.id = ANY(%s)),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
             mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division,
@@ -58,8 +60,9 @@ _DeviceRow = tuple[
     str | None, dict[str, Any] | None, float | None, int | None, float | None, str,
 ]  # fmt: skip
 _NodeRow = tuple[
-    str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]], float | None, float, tuple[str, ...]
-]
+    str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]], float | None, float, tuple[str, ...],
+    int, int, int, dict[str, float],
+]  # fmt: skip
 _read_devices = msgspec.json.Decoder(list[_DeviceRow]).decode
 _read_nodes = msgspec.json.Decoder(list[_NodeRow]).decode
 _read_pieces = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -118,7 +121,7 @@ def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:
     bad: Aside = {}
     node_rows, device_rows = _node_rows(node_text), _device_rows(device_text, bad)
     devices: dict[str, list[Device]] = defaultdict(list)
-    dividing = {i for i, *_, (may_divide, _pools), _gbps, _load, _mounts in node_rows if may_divide}
+    dividing = {row[0] for row in node_rows if row[5][0]}
     for row in device_rows:
         try:
             devices[row[1]].append(_device(row, row[1] in dividing))
@@ -130,14 +133,15 @@ def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:
             name=name,
             state=state,
             pools=tuple(pools),
-            devices=() if i in bad else tuple(devices[i]),
+            devices=() if i in bad else (*devices[i], *amounts.devices(i, labels, *has)),
             labels=labels,
             runs_images=runs_images,
             fetch_gbps=fetch_gbps,
             load=load,
             mounts=mounts,
+            links=linked,
         )
-        for i, name, state, labels, runs_images, (_, pools), fetch_gbps, load, mounts in node_rows
+        for i, name, state, labels, runs_images, (_, pools), fetch_gbps, load, mounts, *has, linked in node_rows
     )
     return found, {node.name: bad[node.id] for node in found if node.id in bad}
 

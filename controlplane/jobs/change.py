@@ -32,7 +32,7 @@ from scheduler.core.model.lifecycle import FINAL, WAITING, State
 TIMES: Final = ("time_limit", "expected", "deadline", "begin")
 ANYTIME: Final = ("name", "labels", "priority")
 # What a stage asks for; after its first attempt its checkpoints fit that size.
-SIZE: Final = ("devices", "nodes", "cpus", "memory", "topology", "avoid", "only_on", "constraint")
+SIZE: Final = ("devices", "nodes", "cpus", "memory", *demand.AMOUNTS, "topology", "avoid", "only_on", "constraint")
 # Where a job is charged and runs; a job that has run has left checkpoints and usage there.
 PLACE: Final = ("project", "pool")
 OF_STAGE: Final = (*TIMES, *SIZE)
@@ -48,6 +48,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": ("preemptible",),
     "pool": ("time_limit_s", "on_node_lost"),
     "nodes": ("nodes", "least_nodes"),
+    **{key: (name,) for key, name in demand.AMOUNTS.items()},
     "topology": ("within", "within_required"),
     "avoid": ("avoid",),
     "only_on": ("only_on",),

@@ -19,6 +19,7 @@ from controlplane.jobs.section import Section
 from controlplane.jobs.values import (
     Reader,
     Unacceptable,
+    bandwidth,
     choice,
     flag,
     listed,
@@ -32,8 +33,11 @@ from controlplane.jobs.values import (
 )
 from controlplane.pools import kinds
 from scheduler.core.model import partitions
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.kinds import DISK, MOST_MBPS, NETWORK
 from scheduler.core.model.types import Alternative, Ask
 from scheduler.core.resources.match import SMALLEST
+from scheduler.core.world.request_class import amount
 
 MIB, GIB, TIB = 2**20, 2**30, 2**40
 DEFAULT_CPUS: Final = 1.0
@@ -87,6 +91,13 @@ _FAMILIES: Final = (
     ("cpu", re.compile(r"xeon|epyc|kunpeng|ryzen|graviton", re.IGNORECASE)),
 )
 
+# What a stage may ask of a node as a whole: keys of the job file, and of a stored request.
+AMOUNTS: Final[Mapping[str, str]] = {
+    "disk": "disk_bytes",
+    "disk_bandwidth": "disk_mbps",
+    "network_bandwidth": "network_mbps",
+}
+
 _NAME_OF_ENV: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS: Final = re.compile(r"[\w .()+/-]{1,120}")
 LONGEST_SCRIPT: Final = 256 * 1024
@@ -124,6 +135,7 @@ def cores(value: object) -> int:
 
 
 MEMORY: Final[Reader[int]] = size(MIB, 64 * TIB)
+_BANDWIDTH: Final[Reader[int]] = bandwidth(MOST_MBPS)
 _IMAGE_NAME: Final = matching(
     re.compile(IMAGE), gettext_noop("the name of a container image such as registry.local/pytorch:2.9")
 )
@@ -480,10 +492,29 @@ def _alternative(
 
 def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
     """Return the alternatives of a stored request as types of the engine."""
+    amounts = amounts_asked(request)
     return tuple(
-        Alternative(way["index"], tuple(Ask(**ask) for ask in way["asks"]), way.get("image", ""))
+        Alternative(way["index"], (*(Ask(**ask) for ask in way["asks"]), *amounts), way.get("image", ""))
         for way in request["alternatives"]
     )
+
+
+def amounts(section: Section) -> dict[str, int]:
+    """Read what a stage asks of each node as a whole beside cores and memory; what it does not ask for is absent."""
+    readers = {"disk": MEMORY, "disk_bandwidth": _BANDWIDTH, "network_bandwidth": _BANDWIDTH}
+    found = {name: section.read(key, readers[key], 0) for key, name in AMOUNTS.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def amounts_asked(request: Mapping[str, Any]) -> tuple[Ask, ...]:
+    """Return these of a stored request as the engine's asks; every alternative has them."""
+    disk, disk_mbps, network_mbps = (request.get(name, 0) for name in ("disk_bytes", "disk_mbps", "network_mbps"))
+    found = []
+    if disk or disk_mbps:
+        found.append(Ask(DISK, 1, disk_mbps, disk))
+    if network_mbps:
+        found.append(Ask(NETWORK, 1, network_mbps))
+    return tuple(found)
 
 
 def least_nodes(request: Mapping[str, Any]) -> int:
@@ -530,7 +561,10 @@ def asked(request: Mapping[str, Any]) -> Told:
             said += [clause("Either"), words] if i else [words]
         said.append(clause("With"))
     cores_ = request["alternatives"][0]["asks"][-1]["milli"] / 1000
-    return told(*said, clause("OneCore") if cores_ == 1 else clause("SomeCores", cores=f"{cores_:g}"))
+    said.append(clause("OneCore") if cores_ == 1 else clause("SomeCores", cores=f"{cores_:g}"))
+    for ask in amounts_asked(request):
+        said += [clause("With"), *plain((amount(ask.kind, ask.milli, ask.memory_bytes),))]
+    return told(*said)
 
 
 def device_kind(request: Mapping[str, Any]) -> str:

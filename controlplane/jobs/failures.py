@@ -36,6 +36,7 @@ class Failure(StrEnum):
 # What the record knows is certain, so the output is not asked.
 _BY_CAUSE: Final[Mapping[str, Failure]] = {
     Cause.OUT_OF_MEMORY: Failure.HOST_MEMORY,
+    Cause.OUT_OF_DISK: Failure.DISK_FULL,
     Cause.TIMEOUT: Failure.TIME_LIMIT,
     Cause.DEADLINE: Failure.TIME_LIMIT,
     Cause.PREEMPTED: Failure.PREEMPTED,

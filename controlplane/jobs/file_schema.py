@@ -108,6 +108,11 @@ def _size(description: str) -> Schema:
     return _told(_SIZE, f"{description}: 8GiB, 512MB or a number of bytes")
 
 
+def _bandwidth(description: str) -> Schema:
+    pattern = r"^\s*[0-9]{1,15}(?:\.[0-9]{1,9})?\s*[KMGTkmgt](?:i?B|bit)/s\s*$"
+    return _told({"type": "string", "pattern": pattern, "maxLength": 40}, f"{description}: 500MB/s or 10Gbit/s")
+
+
 def _duration(description: str) -> Schema:
     return _told(_DURATION, f"{description}: 90s, 12h, 1-02:00:00, PT1H30M or a number of seconds")
 
@@ -198,6 +203,9 @@ def _shared() -> Schema:
         "devices": _devices(),
         "cpus": {"type": "number", "minimum": 0.01, "maximum": 4096, "description": "Cores on each node"},
         "memory": _size("Memory on each node"),
+        "disk": _size("Disk space for its own files on each node, which ends it if it takes up more"),
+        "disk_bandwidth": _bandwidth("Bandwidth of the disk on each node"),
+        "network_bandwidth": _bandwidth("Bandwidth of the network on each node"),
         "time_limit": _duration("The longest that one attempt may run"),
         "expected": _duration("How long it will probably run"),
         "begin": _told(_MOMENT, "Not before this time, with a zone: 2027-01-31T18:00:00Z"),

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.postgres.fields import IntegerRangeField
+from django.contrib.postgres.fields import ArrayField, IntegerRangeField
 from django.core.files.storage import storages
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -283,6 +283,11 @@ class Attempt(models.Model):
     started_at = models.DateTimeField(null=True)
     stop_why = models.CharField(max_length=20, choices=CAUSES, blank=True)
     stop_for = models.UUIDField(null=True, help_text=_("The stage for which this attempt was told to stop."))
+    stop_devices = ArrayField(
+        models.UUIDField(),
+        null=True,
+        help_text=_("The devices that it frees for that stage; empty for all that it holds."),
+    )
     stop_at = models.DateTimeField(null=True)
     stop_note = models.CharField(max_length=300, blank=True)
     stop_grace_s = models.FloatField(null=True, help_text=_("How long it has to end, where that is less than usual."))
@@ -297,6 +302,10 @@ class Attempt(models.Model):
     signal = models.IntegerField(null=True)
     price = models.FloatField(null=True, help_text=_("Device-seconds lost when it was evicted."))
     checkpoint_every_s = models.FloatField(null=True, help_text=_("How often it was told to save, in seconds."))
+    save_rev = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    save_for = models.DateTimeField(
+        null=True, editable=False, help_text=_("The planned stop ahead of which it was last asked to save.")
+    )
     progress_share = models.FloatField(
         null=True, help_text=_("The share of its work that was done when that last moved its predicted end.")
     )
@@ -355,6 +364,10 @@ class Part(models.Model):
     signal = models.CharField(max_length=10, default="", db_default="")
     signal_rev = models.PositiveIntegerField(default=0, db_default=0)
     spec_rev = models.PositiveIntegerField(default=1)
+    # What it holds of its node as a whole until it ends: disk space, and MB/s of disk and network.
+    disk_bytes = models.BigIntegerField(default=0, db_default=0)
+    disk_mbps = models.PositiveIntegerField(default=0, db_default=0)
+    network_mbps = models.PositiveIntegerField(default=0, db_default=0)
     share = models.JSONField(null=True)
     seen_rev = models.PositiveIntegerField(default=1)
     notes = models.JSONField(default=list)
@@ -370,8 +383,11 @@ class Part(models.Model):
 
     class Meta:
         ordering = ["rank"]
-        constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="part_rank_once")]
         indexes = [models.Index(fields=["node"], name="part_of_node", condition=Q(forgotten=False))]
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "rank"], name="part_rank_once"),
+            models.CheckConstraint(condition=Q(disk_bytes__gte=0), name="part_disk_not_negative"),
+        ]
 
 
 class Claim(models.Model):

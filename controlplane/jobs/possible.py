@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.fleet import divisions, world
+from controlplane.fleet import amounts, divisions, world
 from controlplane.fleet.models import Device as DeviceRow
 from controlplane.jobs import demand
 from controlplane.jobs.reasons import reason_text
@@ -23,11 +23,13 @@ from controlplane.providers import shapes
 from controlplane.providers.models import NodeProvider
 from controlplane.providers.service import lead_s
 from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.kinds import is_device
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot, Stage
 
 # The key of the job file that a reason is about, where that is not devices.
 _KEYS = {"NodesAvoided": "avoid", "DataResidency": "site", "MountMissing": "mounts"}
+_SIZES = frozenset({"NoMatchingDevice", "ExceedsClusterMax"})
 
 
 def check(resolved: Sequence[Resolved]) -> None:
@@ -46,6 +48,8 @@ def faults(resolved: Sequence[Resolved]) -> list[FieldError]:
 
 
 def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldError]:
+    # What lies on disks now may be gone when the stage could start.
+    nodes = [replace(node, devices=tuple(amounts.emptied(one) for one in node.devices)) for node in nodes]
     snapshot = Snapshot(nodes=tuple(nodes))
     faults: list[FieldError] = []
     judged: dict[int, Reason | None] = {}
@@ -64,9 +68,24 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldEr
                 key_of = _KEYS.get(reason.code, "devices")
                 if reason.code == "NodesRestricted":
                     key_of = _restricting(job, stage, snapshot)
+                if reason.code in _SIZES and (amount := _amount_at_fault(job, stage, snapshot)):
+                    key_of = amount
                 at = f"{prefix}/stages/{index}/{key_of}"
                 faults.append(FieldError(at, _impossible(stage, reason, nodes), reason.code))
     return faults
+
+
+def _amount_at_fault(job: Resolved, stage: ResolvedStage, snapshot: Snapshot) -> str:
+    """Return the key of the job file that asks for more of a node as a whole than any has; empty if none does."""
+    asked = {key: name for key, name in demand.AMOUNTS.items() if name in stage.request}
+
+    def fits_without(names: Collection[str]) -> bool:
+        rest = {name: value for name, value in stage.request.items() if name not in names}
+        return never_fits(_as_stage(job, replace(stage, request=rest)), snapshot) is None
+
+    if not asked or not fits_without(asked.values()):
+        return ""
+    return next((key for key, name in asked.items() if fits_without([name])), next(iter(asked)))
 
 
 def _brought(job: Resolved, stage: ResolvedStage) -> list[Node]:
@@ -116,7 +135,7 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
 def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> str:
     pool = str(reason.params.get("pool", ""))
     inside = [device for node in nodes if pool in node.pools for device in node.devices]
-    counts = Counter((device.kind, device.model) for device in inside)
+    counts = Counter((device.kind, device.model) for device in inside if is_device(device.kind))
     has = listed(f"{n} × {kind} {model}".strip() for (kind, model), n in sorted(counts.items()))
     why = reason_text({"code": reason.code, "text": sentence(reason), "params": reason.params})
     said = _("stage {stage} can never start: {why}; pool {pool} has {devices}").format(

@@ -441,6 +441,8 @@ def _fence(attempt: Attempt, at: datetime) -> None:
         stopping = Attempt.objects.filter(stop_for=attempt.stop_for, ended_at=None).select_related("stage")
         grace = [(one.stop_at, timedelta(seconds=one.stage.request["grace_s"])) for one in stopping]
         until = _fenced_until(at, [told_at + grace_s for told_at, grace_s in grace if told_at])
+        if attempt.stop_devices is not None:
+            devices = devices.filter(id__in=attempt.stop_devices)
         devices.update(fenced_for=attempt.stop_for)
         Device.objects.filter(fenced_for=attempt.stop_for).update(fenced_until=until)
 

@@ -94,6 +94,15 @@ def own_s(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, float]:
         return dict(cursor.fetchall())
 
 
+def cost_s(job: Job, stage: Stage, own: Mapping[uuid.UUID, float], at: datetime) -> tuple[float, str]:
+    """Return the seconds that a save of a stage takes, and the code of the clause that tells how that is known."""
+    if stage.id in own:
+        return own[stage.id], "SaveMeasured"
+    found = measured(int(at.timestamp()) // REREAD_S)
+    alike_s = found.alike_s.get((job.project_id, stage.kind, stage.name))
+    return (saving.SAVE_S, "SaveAssumed") if alike_s is None else (alike_s, "SaveAlike")
+
+
 def interval(
     job: Job, stage: Stage, nodes: int, devices: int, own: Mapping[uuid.UUID, float], at: datetime
 ) -> tuple[float, Told]:
@@ -105,13 +114,7 @@ def interval(
     if asked_s:
         return float(asked_s), told(clause("SaveAsAsked"))
     found = measured(int(at.timestamp()) // REREAD_S)
-    alike_s = found.alike_s.get((job.project_id, stage.kind, stage.name))
-    if stage.id in own:
-        save_s, code = own[stage.id], "SaveMeasured"
-    elif alike_s is not None:
-        save_s, code = alike_s, "SaveAlike"
-    else:
-        save_s, code = saving.SAVE_S, "SaveAssumed"
+    save_s, code = cost_s(job, stage, own, at)
     mean_s = saving.between_s(found.interruptions.get(job.pool_id, saving.NONE_SEEN), nodes, devices)
     every_s = round(saving.every_s(save_s, mean_s))
     return every_s, told(clause(code, save_s=round(save_s, 1)), clause("InterruptedEvery", between_s=round(mean_s)))

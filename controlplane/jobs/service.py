@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -27,7 +27,7 @@ from controlplane.accounts.models import User
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, depends_on, elements, possible, saves, sealed, waiting_limit
+from controlplane.jobs import demand, depends_on, elements, node_amounts, possible, saves, sealed, waiting_limit
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.git_ask import GitAsk
 from controlplane.jobs.models import (
@@ -687,16 +687,18 @@ def stop(
     at: datetime,
     *,
     stop_for: uuid.UUID | None = None,
+    stop_devices: Collection[uuid.UUID] | None = None,
     note: Told | Mapping[uuid.UUID, Told] = NOTHING,
     resized_to: int | None = None,
     grace_s: float | None = None,
 ) -> list[Note]:
     """Ask the live attempts of these active stages to stop. What ends them for good overrides any other reason.
 
-    ``note`` adds details to the cause, for all or by the ids of jobs; ``resized_to`` is the new number of nodes if the
-    stage is resized. With ``grace_s`` they have so long to end, also those that were asked before. Their jobs must be
-    locked, and the caller settles them with the facts that this returns. The processes end within their grace period;
-    the stages become STOPPING now.
+    What they free is reserved for the stage ``stop_for``: of all that they hold, only ``stop_devices`` if these are
+    given. ``note`` adds details to the cause, for all or by the ids of jobs; ``resized_to`` is the new number of nodes
+    if the stage is resized. With ``grace_s`` they have so long to end, also those that were asked before. Their jobs
+    must be locked, and the caller settles them with the facts that this returns. The processes end within their grace
+    period; the stages become STOPPING now.
     """
     if not stages:
         return []
@@ -724,12 +726,14 @@ def stop(
             # They outlast a stronger reason: what an eviction frees stays promised to whom it was done for, and no
             # cancel gives more time than was left.
             attempt.stop_for, attempt.stop_grace_s = stop_for, grace_s
+            attempt.stop_devices = None if stop_devices is None else sorted(stop_devices)
         attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
         attempt.stop_note, attempt.resized_to = said.text[:300], resized_to
         attempt.said = {**attempt.said, "stop_note": said.said}
         asked.append(attempt)
     Attempt.objects.bulk_update(
-        asked, ["stop_why", "stop_at", "stop_for", "stop_note", "stop_grace_s", "said", "resized_to"]
+        asked,
+        ["stop_why", "stop_at", "stop_for", "stop_devices", "stop_note", "stop_grace_s", "said", "resized_to"],
     )
     Attempt.objects.filter(id__in=[attempt.id for attempt in hurried]).update(stop_grace_s=grace_s)
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
@@ -784,7 +788,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     """Start these stages: create attempts, parts and claims, and write the states.
 
     The jobs must be locked and the nodes touched, and the caller settles the jobs with the facts that this returns.
-    Raises IntegrityError if a device cannot give what is claimed; the caller holds a savepoint.
+    Raises IntegrityError if a device or a node cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
     own_s = saves.own_s([placing.stage.id for placing in placings if placing.stage.attempt_count])
@@ -813,8 +817,10 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         attempts.append(attempt)
         for rank, (node_id, grants) in enumerate(placing.ranks):
             part = Part(attempt=attempt, node_id=node_id, rank=rank, epoch=attempt.epoch, phase=Phase.ASSIGNED)
+            node_amounts.give(part, grants)
             parts.append(part)
-            claims += [_claim(part, grant, where, at) for grant in grants]
+            claims += [_claim(part, grant, where, at) for grant in node_amounts.of_devices(grants)]
+    node_amounts.check(parts)
     resized = _resized(jobs, placings)
     move([placing.stage for placing in placings], What.PLACE)
     Attempt.objects.bulk_create(attempts)

@@ -64,7 +64,8 @@ from controlplane.pools.models import Pool, PriorityClass
 from scheduler.core.model import retry
 
 STAGE_DEFAULTS: Final = (
-    "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
+    "run", "command", "env", "nodes", "devices", "cpus", "memory", "disk", "disk_bandwidth", "network_bandwidth",
+    "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
     "utilization_policy", "profiling", "ports", "idle_timeout", *away.KEYS,
@@ -612,6 +613,7 @@ def _stage(
         **_nodes(section),
         "cpus_milli": host.cpus_milli,
         "memory_bytes": host.memory_bytes,
+        **demand.amounts(section),
         "time_limit_s": limit_s,
         "expected_s": section.read("expected", duration(0.1, YEAR_S), 0.0) or None,
         "grace_s": grace_s,

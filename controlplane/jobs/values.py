@@ -23,6 +23,7 @@ SIZE_UNITS: Final = {
 DURATION_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_BANDWIDTH = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTkmgt])(i?B|bit)/s")
 _UNITS = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?\s*(?:w|d|h|m|s)\s*)+")
 _UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([wdhms])")
 _CLOCK = re.compile(r"(?:([0-9]{1,4})-)?(?:([0-9]{1,4}):)?([0-9]{1,4}):([0-9]{1,2})")
@@ -171,6 +172,30 @@ def parse_size(value: object) -> int:
             _("must be a size such as 8GiB, 512MB or a number of bytes, not {value}").format(value=shown(value))
         )
     return math.ceil(float(match[1]) * unit)
+
+
+def bandwidth(high: int) -> Reader[int]:
+    """Return a reader of bandwidths from 1 to ``high`` MB/s, in whole MB/s, rounded up (``500MB/s``, ``10Gbit/s``)."""
+
+    def read(value: object) -> int:
+        match = _BANDWIDTH.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= 40 else None
+        if not match:
+            raise Unacceptable(
+                _("must be a bandwidth such as 500MB/s or 10Gbit/s, not {value}").format(value=shown(value))
+            )
+        in_bits = match[3] == "bit"
+        unit = SIZE_UNITS[f"{match[2]}{'b' if in_bits else match[3]}".lower()] / (8 if in_bits else 1)
+        found = math.ceil(float(match[1]) * unit / 1_000_000)
+        if not 1 <= found <= high:
+            raise Unacceptable(
+                _("must lie between {low} and {high}, not {value}").format(
+                    low="1 MB/s", high=f"{high} MB/s", value=shown(value)
+                ),
+                "out_of_range",
+            )
+        return found
+
+    return read
 
 
 def binary(count: int) -> str:

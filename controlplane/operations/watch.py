@@ -19,9 +19,9 @@ from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.clauses import clause, told
-from controlplane.fleet import alarms, fuse, service
+from controlplane.fleet import alarms, fuse, node_links, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import drains, logs, record, sealed, sessions, traces
+from controlplane.jobs import drains, logs, record, saves_ahead, sealed, sessions, traces
 from controlplane.observability import tallies
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
@@ -74,7 +74,8 @@ def last_watch_at() -> float:
 
 
 def watch() -> None:
-    """Mark silent nodes, requeue certainly dead attempts, and stop what drains no longer wait for.
+    """Mark silent nodes, requeue certainly dead attempts, stop what drains no longer wait for, and have saved what is
+    going to be stopped.
 
     Nobody is marked shortly after an outage of the control plane.
     """
@@ -99,6 +100,7 @@ def watch() -> None:
     since = Heartbeat.objects.filter(name="amnesty").values_list("at", flat=True).first()
     given_up = 0 if fuse.look() else record.give_up_lost(timers.lease_s, not_before=since)
     drains.stop_due()
+    saves_ahead.ask_due()
     traces.expire()
     if changed or given_up:
         changes.announce("fleet", "jobs")
@@ -116,6 +118,7 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     tallies.fold()
+    node_links.assign(now)
     sessions.sweep()
     sealed.forget_ended()
     check_disk()

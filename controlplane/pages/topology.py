@@ -121,6 +121,7 @@ def _drawing(pool: str, by: str) -> _Drawing:
     values = {
         "sections": sections.items(),
         "legend": legend(),
+        "links": found.links,
         "pool": pool,
         "shown": shown,
         "count": found.count,

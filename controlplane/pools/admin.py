@@ -46,6 +46,7 @@ class PoolForm(forms.ModelForm):
             "user_limit",
             "isolation",
             "repartition",
+            "measure_links",
             "stopped_by",
             "restricted",
             "allowed_projects",

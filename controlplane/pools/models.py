@@ -135,6 +135,11 @@ class Pool(models.Model):
         choices=[(word, word) for word in ISOLATION],
         help_text=_("Nodes that keep projects less apart than this run nothing of this pool."),
     )
+    measure_links = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_("Idle nodes here measure the bandwidth from each other now and then, with 64 MiB each time."),
+    )
     repartition = models.BooleanField(
         default=False,
         help_text=_("Devices here may be divided for stages that ask for a partition, where their agent can do that."),

@@ -53,6 +53,8 @@ def _one(change: CounterfactualChange, spec: Mapping[str, Any], own: Mapping[str
             return {"priority": params["name"]}
         case "nodes":
             return {"nodes": params["nodes"]}
+        case "disk":
+            return {"disk": f"{params['gib']}GiB"}
         case "domain":
             return {"topology": None}
         case "avoid":

@@ -31,6 +31,7 @@ from controlplane.wellformed import LARGEST_WHOLE
 from controlplane.whatif.difference import QUESTION
 from controlplane.whatif.questions import ask
 from scheduler.core.model.clauses import plain
+from scheduler.core.model.kinds import is_amount
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.sentences import said
 from scheduler.decisions import code, difference, log
@@ -305,7 +306,7 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             why=start.why,
             why_said=clauses(plain(start.said)),
             nodes=[nodes.get(node, "?") for node in start.placement.nodes],
-            devices=sum(len(rank) for rank in start.placement.grants),
+            devices=sum(not is_amount(one.device) for rank in start.placement.grants for one in rank),
             expected_s={
                 "p50": start.lasts.p50_s if start.lasts.known else None,
                 "p90": start.lasts.p90_s if start.lasts.known else None,

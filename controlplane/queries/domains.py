@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -20,6 +21,8 @@ from scheduler.core.model.types import Node as Seen
 from scheduler.core.resources import topology
 
 MOST_NODES: Final = 1024
+MOST_LINKS: Final = 100
+SITE: Final = "site"
 # What a device is drawn as. Only "part" is not a state of the overview's map: some of the device is claimed.
 LOOKS: Final = ("free", "part", "busy", "idle", "drain", "bad", "na")
 
@@ -43,11 +46,29 @@ class Domain(msgspec.Struct, frozen=True):
     nodes: list[PlacedNode]
 
 
+class DomainLink(msgspec.Struct, frozen=True):
+    """Measured links inside a domain, or from one domain (or site, where they are in two) to another.
+
+    ``slowest`` and ``usual`` (the median) are in Gbit/s; ``from_node`` and ``to_node`` have the slowest one.
+    """
+
+    source: str
+    target: str
+    pairs: int
+    slowest: float
+    usual: float
+    from_node: str
+    to_node: str
+    at: datetime
+
+
 class Domains(msgspec.Struct, frozen=True):
-    """The domains of at most 1,024 of ``count`` nodes."""
+    """The domains of at most 1,024 of ``count`` nodes, and at most 100 of the links measured among these, slowest
+    first."""
 
     domains: list[Domain]
     count: int
+    links: list[DomainLink]
 
 
 def look(device: SeenDevice) -> str:
@@ -72,7 +93,40 @@ def found(pool: str = "", by: str = "") -> Domains:
         place = ("", pools) if by == "pool" else _place(seen, pools)
         groups[place].append(PlacedNode(node.name, node.state, gbps, devices.get(node.id, [])))
     order = sorted(groups, key=lambda key: (not key[0], natural_key(key[0]), natural_key(key[1])))
-    return Domains([Domain(name, above, groups[above, name]) for above, name in order], _count(chosen, nodes))
+    found = [Domain(name, above, groups[above, name]) for above, name in order]
+    return Domains(found, _count(chosen, nodes), _links(nodes))
+
+
+def _links(nodes: list[rows.Node]) -> list[DomainLink]:
+    """What was measured among these nodes, by the domains at both ends."""
+    by_id = {node.id: node for node in nodes}
+    rows_ = rows.NodeLink.objects.filter(source__in=by_id, target__in=by_id).order_by("gbps", "id")
+    pairs: dict[tuple[str, str], list[rows.NodeLink]] = defaultdict(list)
+    for link in rows_:
+        pairs[_ends(by_id[link.source_id], by_id[link.target_id])].append(link)
+    found = [
+        DomainLink(
+            source=source,
+            target=target,
+            pairs=len(links),
+            slowest=links[0].gbps,
+            usual=links[len(links) // 2].gbps,
+            from_node=by_id[links[0].source_id].name,
+            to_node=by_id[links[0].target_id].name,
+            at=max(link.at for link in links),
+        )
+        for (source, target), links in pairs.items()
+    ]
+    return sorted(found, key=lambda one: (one.slowest, natural_key(one.source), natural_key(one.target)))[:MOST_LINKS]
+
+
+def _ends(source: rows.Node, target: rows.Node) -> tuple[str, str]:
+    """The names of the domains of two nodes; of their sites, where these are two."""
+    sites = (source.labels.get(SITE), target.labels.get(SITE))
+    if sites[0] and sites[1] and sites[0] != sites[1]:
+        return f"{SITE}={sites[0]}", f"{SITE}={sites[1]}"
+    seen = [Seen(str(one.id), one.name, NodeState(one.state), (), (), one.labels) for one in (source, target)]
+    return topology.domain(seen[0]), topology.domain(seen[1])
 
 
 def _count(chosen: QuerySet[rows.Node], nodes: list[rows.Node]) -> int:

@@ -20,6 +20,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.fleet import alarms
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
+from controlplane.jobs import node_amounts
 from controlplane.natural import natural_key
 from controlplane.pools.isolation import is_below
 from controlplane.pools.models import Pool
@@ -72,10 +73,24 @@ class Node(msgspec.Struct, frozen=True):
     devices: list[Device]
 
 
+class NodeAmounts(msgspec.Struct, frozen=True):
+    """What a node has as a whole for its stages, and what they hold of it: bytes of disk space, and MB/s of the disk
+    and the network. 0 is none or unknown. ``disk_total_bytes`` is the size of the file system."""
+
+    disk_total_bytes: int
+    disk_bytes: int
+    disk_held_bytes: int
+    disk_mbps: int
+    disk_held_mbps: int
+    network_mbps: int
+    network_held_mbps: int
+
+
 class NodeDetail(Node, frozen=True):
     """A machine that runs an agent, with measurements of its host; null if it reported none. ``survivors`` are for
     staff only."""
 
+    amounts: NodeAmounts
     host: hosts.Host | None
     survivors: list[Survivor]
 
@@ -151,11 +166,20 @@ def details(nodes: Iterable[rows.Node], user: User) -> list[NodeDetail]:
     return [
         NodeDetail(
             **msgspec.structs.asdict(shown_node),
+            amounts=_amounts(node),
             host=hosts.shown(node),
             survivors=survivors.of_nodes([node]) if sees else [],
         )
         for node, shown_node in zip(nodes, shown(nodes, user), strict=True)
     ]
+
+
+def _amounts(node: rows.Node) -> NodeAmounts:
+    disk_bytes, disk_mbps, network_mbps = node_amounts.capacity(node)
+    disk_held, disk_held_mbps, network_held_mbps = node_amounts.held([node.id]).get(node.id, (0, 0, 0))
+    return NodeAmounts(
+        node.disk_total_bytes, disk_bytes, disk_held, disk_mbps, disk_held_mbps, network_mbps, network_held_mbps
+    )
 
 
 class NodeFilter(django_filters.FilterSet):

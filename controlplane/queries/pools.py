@@ -54,7 +54,8 @@ class Pool(msgspec.Struct, frozen=True):
     the default for stages whose job file does not set it. ``decides`` is the version that the profile's name stands for
     now. ``shadow_profile`` plans the same cycles without effect; empty if there is none; ``shadow`` sums up its
     outcomes. ``promises`` tells how many stages started by the end of the range first announced. A ``restricted`` pool
-    is for some projects and groups only; ``usable`` tells whether you may submit to it."""
+    is for some projects and groups only; ``usable`` tells whether you may submit to it. With ``measure_links`` its idle
+    nodes measure the bandwidth from each other."""
 
     name: str
     profile: str
@@ -70,6 +71,7 @@ class Pool(msgspec.Struct, frozen=True):
     on_node_lost: str
     stopped_by: str
     repartition: bool
+    measure_links: bool
     isolation: str
     nodes: int
     restricted: bool
@@ -103,6 +105,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             on_node_lost=pool.on_node_lost,
             stopped_by=pool.stopped_by,
             repartition=pool.repartition,
+            measure_links=pool.measure_links,
             isolation=pool.isolation,
             nodes=nodes[pool.name],
             restricted=pool.restricted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 import django_filters
 import msgspec
@@ -55,15 +56,25 @@ class LinkGroup(msgspec.Struct, frozen=True):
     devices: list[str]
 
 
+class MeasuredLink(msgspec.Struct, frozen=True):
+    """The bandwidth from another node in Gbit/s, as measured from inputs that came from there, the last ``at``."""
+
+    node: str
+    gbps: float
+    at: datetime
+
+
 class Topology(msgspec.Struct, frozen=True):
     """A node and its network domain. ``gbps`` is the bandwidth of its link to the others of its ``domain`` in Gbit/s,
     as its label ``link-gbps`` declares it, or as measured from transfers of inputs if ``is_measured``; null if unknown.
-    ``load`` is 0 for an idle node and 1 for a full one; above 1 work queues."""
+    ``measured`` are links from other nodes, the slowest first; few of all pairs are measured. ``load`` is 0 for an idle
+    node and 1 for a full one; above 1 work queues."""
 
     node: str
     domain: str
     gbps: float | None
     is_measured: bool
+    measured: list[MeasuredLink]
     load: float
     groups: list[LinkGroup]
     devices: list[NearDevice]
@@ -79,7 +90,8 @@ class TopologyFilter(django_filters.FilterSet):
 def nodes_with_devices() -> QuerySet[rows.Node]:
     """The nodes with the devices that they report."""
     present = rows.Device.objects.filter(present=True).order_by("kind", "index")
-    return rows.Node.objects.prefetch_related(Prefetch("devices", present))
+    linked = rows.NodeLink.objects.select_related("source").order_by("gbps", "source__sort_key")
+    return rows.Node.objects.prefetch_related(Prefetch("devices", present), Prefetch("links_from", linked))
 
 
 def page(user: User, params: Mapping[str, str]) -> Representation:
@@ -88,12 +100,12 @@ def page(user: User, params: Mapping[str, str]) -> Representation:
 
 
 def shown(nodes: Iterable[rows.Node], user: User) -> list[Topology]:
-    """These nodes with their devices, which must be prefetched; everybody sees them."""
+    """These nodes with their devices and links, which must be prefetched; everybody sees them."""
     return [_shown(node) for node in nodes]
 
 
 def _shown(node: rows.Node) -> Topology:
-    """A node with its devices, which must be prefetched."""
+    """A node with its devices and links, which must be prefetched."""
     devices = list(node.devices.all())
     names = {device.uuid: f"{device.kind}{device.index}" for device in devices}
     seen = Seen(str(node.id), node.name, NodeState(node.state), (), (), node.labels, fetch_gbps=node.fetch_gbps)
@@ -104,6 +116,7 @@ def _shown(node: rows.Node) -> Topology:
         domain=topology.domain(seen),
         gbps=gbps,
         is_measured=gbps is not None and not topology.declared(seen),
+        measured=[MeasuredLink(link.source.name, link.gbps, link.at) for link in node.links_from.all()],
         load=node.load,
         groups=_groups(devices, names, near),
         devices=[

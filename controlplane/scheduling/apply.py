@@ -17,6 +17,7 @@ from controlplane.clauses import Told, clause, of_engine, of_error, told
 from controlplane.jobs import arrays, demand, service
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.scheduling.pool_refusals import refused
+from scheduler.core.model.kinds import is_amount
 from scheduler.core.model.lifecycle import StageEvent as What
 from scheduler.core.model.lifecycle import State, sources
 from scheduler.core.model.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
@@ -119,6 +120,7 @@ def _apply(
                 stop.cause,
                 at,
                 stop_for=uuid.UUID(stop.stage) if stop.stage else None,
+                stop_devices=[uuid.UUID(device) for device in stop.devices if not is_amount(device)],
                 note=_note(stop),
                 resized_to=stop.size if isinstance(stop, Resize) else None,
             )

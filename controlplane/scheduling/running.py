@@ -14,6 +14,7 @@ from controlplane.jobs import demand
 from controlplane.scheduling.history import History
 from controlplane.scheduling.scaling import Scaling
 from controlplane.scheduling.stage_facts import StageFacts, pinned
+from scheduler.core.model.kinds import DISK, NETWORK, amount_id
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.partitions import Partition
 from scheduler.core.model.types import SCALING, Grant, Placement, Running
@@ -51,6 +52,12 @@ _GRANTS = """
 SELECT t.attempt_id, t.rank, t.node_id::text, c.device_id::text, c.milli, c.memory_bytes, c.partition, lower(c.slots)
 FROM jobs_claim c JOIN jobs_part t ON t.id = c.part_id
 WHERE c.closed_at IS NULL AND t.attempt_id = ANY(%s) ORDER BY t.attempt_id, t.rank, c.device_id
+"""
+# What these attempts hold of their nodes as a whole.
+_AMOUNTS = """
+SELECT t.attempt_id, t.rank, t.node_id::text, t.disk_bytes, t.disk_mbps, t.network_mbps
+FROM jobs_part t WHERE t.attempt_id = ANY(%s) AND t.ended_at IS NULL
+  AND (t.disk_bytes > 0 OR t.disk_mbps > 0 OR t.network_mbps > 0)
 """
 
 
@@ -108,6 +115,13 @@ class RunningStages:
         for attempt, rank, node, device, milli, memory, profile, slot in cursor:
             part = Partition(slot, profile) if profile else None
             ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory, part))
+        cursor.execute(_AMOUNTS, [[row[11] for row in rows]])
+        for attempt, rank, node, disk_bytes, disk_mbps, network_mbps in cursor:
+            held = ranks[attempt].setdefault(rank, (node, []))[1]
+            if disk_bytes or disk_mbps:
+                held.append(Grant(amount_id(node, DISK), disk_mbps, disk_bytes))
+            if network_mbps:
+                held.append(Grant(amount_id(node, NETWORK), network_mbps, 0))
         ids = [row[0] for row in rows]
         self._known.learn(ids)
         self._known.receive({row[0]: row[21] - 1 for row in rows})

@@ -61,7 +61,7 @@ class StageFacts:
     def ways(self, request: Mapping[str, Any]) -> tuple[Alternative, ...]:
         """Return the alternatives of a request. Equal requests share one tuple, by whose identity the engine groups."""
         ways = [(each["index"], each["asks"], each.get("image", "")) for each in request["alternatives"]]
-        key = msgspec.json.encode(ways).decode()
+        key = msgspec.json.encode([*ways, *demand.amounts_asked(request)]).decode()
         if key not in self._alternatives:
             self._alternatives[key] = demand.ways(request)
         return self._alternatives[key]

@@ -23,6 +23,7 @@ from controlplane.clauses import Told, clause, of_error, told, verbatim
 from controlplane.jobs import basis
 from controlplane.providers.coming import ComingNodes
 from controlplane.scheduling.durations import DurationForecast, Held
+from scheduler.core.model.kinds import is_amount
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Expected, News, Node, Plan, Promise, Reason, Snapshot, Stage, Wait
 from scheduler.core.world.lateness import promise_class
@@ -308,7 +309,9 @@ def _row(
         "late_at": moment(wait.planned.late_at),
         "end_at": moment(wait.planned.end_at),
         "nodes": [names.get(node, "?") for node in wait.planned.placement.nodes],
-        "devices": sorted({grant.device for grants in wait.planned.placement.grants for grant in grants}),
+        "devices": sorted(
+            {one.device for grants in wait.planned.placement.grants for one in grants if not is_amount(one.device)}
+        ),
     }
     promise = msgspec.to_builtins(wait.planned) if wait.planned else None
     first_promise = _first_promise(stage, wait.planned) if wait.planned else None

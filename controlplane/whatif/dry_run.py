@@ -19,6 +19,7 @@ from controlplane.scheduling.waiting_reasons import ACTS, moment, shown
 from controlplane.whatif.questions import Question, ask
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.clauses import plain
+from scheduler.core.model.kinds import is_device
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Placement, Plan, Snapshot, Stage
 from scheduler.core.planning import aside
@@ -211,6 +212,7 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: DurationForecast)
         device.id: {"node": nodes[node.id], "kind": device.kind, "model": device.model, "index": device.index}
         for node in world.nodes
         for device in node.devices
+        if is_device(device.kind)
     }
     start = next((each for each in plan.starts if each.stage == stage.id), None)
     wait = next((each for each in plan.waits if each.stage == stage.id), None)

@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler.core.hooks import Rank
 from scheduler.core.matching.fair import FairClaimant, parts
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import attained_device_s, received_s
@@ -64,7 +65,7 @@ def _model_now(part: FairClaimant, world: ReadOnlyWorld) -> str:
     if running is None:
         return ""
     held = [world.ledger.devices[one.device] for rank in running.placement.grants for one in rank]
-    return next((one.model for one in held if one.kind != "cpu"), "")
+    return next((one.model for one in held if is_accelerator(one.kind)), "")
 
 
 def _assign(known: Sequence[FairClaimant], columns: Sequence[tuple[int, int]], worth: Any) -> Any:

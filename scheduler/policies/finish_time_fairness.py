@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scheduler.core.hooks import Rank
 from scheduler.core.matching.fair import capacity
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.service import attained_device_s, predicted_left_s, width
@@ -29,6 +30,6 @@ class FinishTimeFairness(Rank):
     def _slower(self, stage: Stage, world: ReadOnlyWorld) -> float:
         """Return how many times slower the stage would be with an equal part; at least 1."""
         asks = stage.alternatives[0].asks if stage.alternatives else ()
-        kind = next((ask.kind for ask in asks if ask.kind != "cpu"), "cpu")
+        kind = next((ask.kind for ask in asks if is_accelerator(ask.kind)), "cpu")
         rivals = len(world.waiting) + len(world.running)
         return max(1.0, width(stage) * max(rivals, 1) / max(capacity(world, stage.pool, kind), 1e-3))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.core.hooks import Admit
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Device, Node, Stage
 
 
@@ -17,6 +18,6 @@ class Gang(Admit):
     def groups(self, stage: Stage, nodes: Sequence[tuple[Node, tuple[Device, ...]]]) -> list[list[int]]:
         sorts: dict[tuple[tuple[str, str], ...], list[int]] = {}
         for position, (_, devices) in enumerate(nodes):
-            sort = tuple(sorted({(device.vendor, device.model) for device in devices if device.kind != "cpu"}))
+            sort = tuple(sorted({(device.vendor, device.model) for device in devices if is_accelerator(device.kind)}))
             sorts.setdefault(sort, []).append(position)
         return [sorts[sort] for sort in sorted(sorts)]

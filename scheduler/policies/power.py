@@ -9,6 +9,7 @@ import numpy as np
 
 from scheduler.core.hooks import Score
 from scheduler.core.matching import room
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
@@ -38,7 +39,7 @@ class Power(Score):
 
 def _per_watt(feasible: FeasibleSet, rows: Rows, fleet: Fleet) -> Rates:
     """Return the work per watt of the first accelerator of each place, relative to the best of all that fit."""
-    ask = next((i for i, one in enumerate(feasible.alternative.asks) if one.kind != "cpu"), None)
+    ask = next((i for i, one in enumerate(feasible.alternative.asks) if is_accelerator(one.kind)), None)
     if ask is None:
         return np.zeros(len(rows))
     known: dict[tuple[str, str], float] = {}

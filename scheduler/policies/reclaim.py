@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.core.hooks import Eviction, Victims
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Placement, Quota, Running, Stage
 from scheduler.core.resources.holdings import amount
 from scheduler.core.resources.ledger import Ledger
@@ -74,7 +75,7 @@ class Reclaim(Victims):
     def _own(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Quota | None:
         """Return the quota by which the stage may reclaim what it needs here, if it fits into the nominal quotas of its
         project for the accelerators of this alternative (for the cores, if it needs none)."""
-        kind = next((ask.kind for ask in feasible.alternative.asks if ask.kind != "cpu"), "cpu")
+        kind = next((ask.kind for ask in feasible.alternative.asks if is_accelerator(ask.kind)), "cpu")
         rights = [one for one in world.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
         mine = [(one, asked) for one in rights if (asked := asks(stage, feasible, one, world))]
         if not all(world.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):

@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler.core.hooks import Score
 from scheduler.core.matching import room
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.resources.fleet import Rates, Rows
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
@@ -30,7 +31,7 @@ class Topology(Score):
         if (facts.numa < 0).all() and (facts.group < 0).all():
             return together
         for i, ask in enumerate(feasible.alternative.asks):
-            if ask.kind == "cpu" or ask.count < 2:
+            if not is_accelerator(ask.kind) or ask.count < 2:
                 continue
             taken = room.taken(feasible, i, rows, world)[0]
             group, numa = facts.group[taken], facts.numa[taken]

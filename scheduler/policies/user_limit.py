@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduler.core.hooks import Admit
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Grant, Limit, Reason, Running, Stage
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
@@ -26,7 +27,8 @@ class UserLimit(Admit):
         running = sum(one.pool == stage.pool for one, _ in mine)
         if most is not None and running >= most:
             return Reason("UserLimit", {"user": stage.user, "running": running, "limit": most})
-        asked = sum(ask.count * ask.milli for ask in feasible.alternative.asks if ask.kind != "cpu") * stage.nodes
+        special = [ask for ask in feasible.alternative.asks if is_accelerator(ask.kind)]
+        asked = sum(ask.count * ask.milli for ask in special) * stage.nodes
         found = (_judge(limit, stage.user, asked, mine, world) for limit in binding(limits))
         return next((reason for reason in found if reason), None)
 
@@ -62,7 +64,7 @@ def _judge(
         return None
     devices = world.ledger.devices
     grants = (one for some in covered for one in some if one.device in devices)
-    held = sum(one.milli for one in grants if devices[one.device].kind != "cpu")
+    held = sum(one.milli for one in grants if is_accelerator(devices[one.device].kind))
     if held + asked <= limit.devices_milli:
         return None
     numbers = {"held": held / 1000, "asked": asked / 1000, "limit": limit.devices_milli / 1000}

@@ -17,6 +17,8 @@ LEAST_S: Final = 60.0
 MOST_S: Final = 4 * HOUR_S
 # The assumed cost of a save if none was measured.
 SAVE_S: Final = 30.0
+# The time until a stage that is asked to save has been told and has come to the end of its step.
+TOLD_S: Final = 15.0
 # The prior of a pool: one interruption in so much time of a node, of a device, of an attempt. For a node with eight
 # GPUs that is six faults in a thousand days.
 NODE_PRIOR_S: Final = 10_000 * HOUR_S
@@ -55,6 +57,14 @@ def between_s(seen: Interruptions, nodes: int, devices: int) -> float:
 def every_s(save_s: float, mean_between_s: float) -> float:
     """Return the time between two saves that cost ``save_s`` each: ``sqrt(2 * save_s * mean_between_s)``, bounded."""
     return min(MOST_S, max(LEAST_S, sqrt(2.0 * save_s * mean_between_s)))
+
+
+def ahead_s(save_s: float) -> float:
+    """Return how long before a planned stop a stage is asked to save, if a save costs ``save_s``.
+
+    The save must be done by then even if it takes twice as long; what is lost at the stop is the work since it began.
+    """
+    return 2.0 * max(save_s, 0.0) + TOLD_S
 
 
 def _rate(count: int, within_s: float, prior_s: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler.core.model.clauses import plain
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Running
 from scheduler.scenario.scenario import Cell, Scenario, scaled
@@ -76,7 +77,7 @@ def _world(scenario: Scenario, cell: Cell, segments: list[AttemptSpan]) -> Simul
 
     def witness(running: Running, now: float, *, done: bool) -> None:
         grants = [one for rank in running.placement.grants for one in rank]
-        width = sum(one.milli for one in grants if world.store.devices[one.device].kind != "cpu") / 1000
+        width = sum(one.milli for one in grants if is_accelerator(world.store.devices[one.device].kind)) / 1000
         segments.append(
             AttemptSpan(running.id, running.project, running.placement.nodes, width, running.started_at, now, done)
         )

@@ -13,6 +13,7 @@ import yaml
 
 from scheduler import profiles
 from scheduler.core.model.clauses import clause
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.sentences import _, said
 from scheduler.core.model.types import Node
@@ -88,7 +89,7 @@ class Scenario:
 
     @property
     def devices(self) -> int:
-        return sum(device.kind != "cpu" for node in self.nodes for device in node.devices)
+        return sum(is_accelerator(device.kind) for node in self.nodes for device in node.devices)
 
 
 def read(path: Path) -> Scenario:

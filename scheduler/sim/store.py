@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.core.explain.announced import of_promise
 from scheduler.core.model import fences
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import ACTIVE, Health, NodeState, StageEvent, State, next_state
 from scheduler.core.model.retry import RetryVerdict
 from scheduler.core.model.types import (
@@ -276,7 +277,7 @@ class MemoryStore:
     def service(self, running: Running, now: float) -> tuple[tuple[tuple[str, float], ...], float]:
         """Return the service of a running stage so far: seconds by device model, and total device-seconds."""
         devices = [self.devices[one.device] for rank in running.placement.grants for one in rank]
-        model = next((one.model for one in devices if one.kind != "cpu"), devices[0].model)
+        model = next((one.model for one in devices if is_accelerator(one.kind)), devices[0].model)
         since_s = now - (running.started_at if running.counted_at is None else running.counted_at)
         received = dict(running.received_s)
         received[model] = received.get(model, 0.0) + since_s
@@ -421,7 +422,7 @@ class MemoryStore:
     def width(self, running: Running) -> float:
         """Return how many accelerators a stage holds."""
         grants = [one for rank in running.placement.grants for one in rank]
-        return sum(one.milli for one in grants if self.devices[one.device].kind != "cpu") / 1000
+        return sum(one.milli for one in grants if is_accelerator(self.devices[one.device].kind)) / 1000
 
     def _held(self, running: Running) -> float:
         """Return what a second of a stage adds to the use of its project."""

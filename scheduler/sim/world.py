@@ -16,6 +16,7 @@ from functools import partial
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model import retry
 from scheduler.core.model.basis import Basis
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import Cause, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
@@ -23,6 +24,7 @@ from scheduler.core.planning import cycle
 from scheduler.core.planning.engine import Planner
 from scheduler.core.resources import speed
 from scheduler.core.resources.elastic import faster
+from scheduler.predict import saving
 from scheduler.sim.store import MemoryStore, StageRecord
 from scheduler.sim.traces import Arrival
 
@@ -33,13 +35,15 @@ GIB = 2**30
 class Chance:
     """Deviations from the plan. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 is exact);
     ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` the checkpoint interval of stages (0:
-    never). With ``saves_on_stop`` a stage that is asked to stop saves its work first; with a ``stop_s`` of 0 it ends at
-    once, and the stage that gets its devices starts in the same moment."""
+    never), and ``save_s`` how long a save takes that is asked for ahead of a planned stop (0: nobody answers). With
+    ``saves_on_stop`` a stage that is asked to stop saves its work first; with a ``stop_s`` of 0 it ends at once, and
+    the stage that gets its devices starts in the same moment."""
 
     error: float = 0.0
     node_mtbf_s: float = 0.0
     repair_s: float = 3_600.0
     checkpoint_s: float = 0.0
+    save_s: float = 30.0
     stop_s: float = 10.0
     saves_on_stop: bool = False
 
@@ -124,7 +128,7 @@ class SimulatedWorld:
         entries = tuple(self.store.entries[name] for name in sorted(self.store.entries))
         began_at = self._arrivals[0].submit_s if self._arrivals else 0.0
         ends = [entry.ended_at for entry in entries if entry.ended_at is not None]
-        devices = sum(device.kind != "cpu" for device in self.store.devices.values())
+        devices = sum(is_accelerator(device.kind) for device in self.store.devices.values())
         return Lived(entries, began_at, max(ends, default=began_at), self._cycles, devices)
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -216,6 +220,8 @@ class SimulatedWorld:
         ran_s = self.now - running.started_at
         interval = self.chance.checkpoint_s
         kept_s = math.floor(ran_s / interval) * interval if interval > 0 else 0.0
+        if running.checkpoint_at is not None:  # one that was asked for ahead of a planned stop
+            kept_s = max(kept_s, running.checkpoint_at - running.started_at)
         if cause in (Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE) and self.chance.saves_on_stop:
             kept_s = ran_s
         return kept_s * self._rate(running), ran_s - kept_s
@@ -229,6 +235,30 @@ class SimulatedWorld:
         for name in self.store.running_on(node):
             self._end(name, self.store.entries[name].epoch, Cause.NODE_FAIL)
         self.at(self.now + self.chance.repair_s, partial(self._repair, node))
+
+    def plan_stop(self, node: str, stop_at: float) -> None:
+        """Drain the node: nothing new starts there, and what still runs at ``stop_at`` is stopped and queued again.
+        Stages are asked to save ahead of that, as live."""
+        self.store.node(node, NodeState.DRAINING)
+        if self.chance.save_s > 0:
+            self.at(max(self.now, stop_at - saving.ahead_s(self.chance.save_s)), partial(self._ask_saves, node))
+        self.at(stop_at, partial(self._stop_all, node))
+
+    def _ask_saves(self, node: str) -> None:
+        """Ask what runs on the node to save; what they have done until now is kept once that is done."""
+        for name in self.store.running_on(node):
+            epoch = self.store.entries[name].epoch
+            self.at(self.now + self.chance.save_s, partial(self._saved, name, epoch, self.now))
+
+    def _saved(self, name: str, epoch: int, at: float) -> None:
+        entry = self.store.entries[name]
+        if entry.epoch == epoch and entry.running is not None and at > (entry.running.checkpoint_at or 0.0):
+            self.store.checkpointed(name, at)
+
+    def _stop_all(self, node: str) -> None:
+        for name in self.store.running_on(node):
+            self._end(name, self.store.entries[name].epoch, Cause.REQUEUED)
+        self.store.node(node, NodeState.DRAINED)
 
     def _repair(self, node: str) -> None:
         self.store.node(node, NodeState.READY)

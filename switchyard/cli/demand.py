@@ -16,7 +16,20 @@ if TYPE_CHECKING:
 
     from switchyard.bundle import Bundle
 
-_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site", "constraint")
+_PLAIN = (
+    "name",
+    "project",
+    "pool",
+    "cpus",
+    "memory",
+    "disk",
+    "nodes",
+    "priority",
+    "begin",
+    "precision",
+    "site",
+    "constraint",
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     job.add_argument("--cpus", type=float, metavar="N", help="cores per node; fractions are fine")
     job.add_argument("--memory", metavar="SIZE", help="memory per node, such as 8GiB")
+    job.add_argument("--disk", metavar="SIZE", help="disk space for its own files per node, such as 200GiB")
     job.add_argument(
         "--time", dest="time_limit", metavar="SPAN", help="the longest it may run: 90s, 30m, 12h, 1-02:00:00"
     )

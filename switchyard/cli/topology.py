@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
+# How many measured links of a node are drawn, the slowest first.
+MOST_LINKS = 8
+
 EXAMPLES = """
-  yard topology              every node by its domain, with link groups and NUMA nodes
+  yard topology              every node by its domain, with measured links, link groups and NUMA nodes
   yard topology g07          one node
   yard topology --pool gpu --json
 """
@@ -63,7 +66,12 @@ def head(node: Row) -> str:
 
 
 def inside(node: Row) -> Iterator[str]:
-    """Yield its link groups and its NUMA nodes, each with its devices."""
+    """Yield its measured links, its link groups and its NUMA nodes, each with its devices."""
+    measured = node.get("measured") or []
+    if measured:
+        more = f" and {len(measured) - MOST_LINKS} faster ones" if len(measured) > MOST_LINKS else ""
+        told = ", ".join(f"{one['node']} {one['gbps']:.4g}" for one in measured[:MOST_LINKS])
+        yield f"measured from {told} Gbit/s{more}"
     for group in node.get("groups") or []:
         gbps = f", {group['gbps']:.4g} GB/s" if group.get("gbps") else ""
         yield f"group {group['number']} ({'+'.join(group['types'])}{gbps}): {' '.join(group['devices'])}"

@@ -163,6 +163,8 @@ def _resources(source: Source, asked: dict[str, Any], spec: dict[str, Any], at: 
                 spec["cpus"] = int(spec["cpus"])
         elif key == "memory" and (count := quantity(value)):
             spec["memory"] = size(count)
+        elif key == "ephemeral-storage" and (count := quantity(value)):
+            spec["disk"] = size(count)
         elif slash and vendor in VENDORS and str(value).isdecimal() and "devices" not in spec:
             kind, maker = VENDORS[vendor]
             named = {}

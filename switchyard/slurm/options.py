@@ -103,7 +103,6 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "thread-spec": (VALUE, _NODE),
     "threads-per-core": (VALUE, _NODE),
     "time-min": (VALUE, "a time limit is never shortened"),
-    "tmp": (VALUE, _LIMIT),
     "tres-bind": (VALUE, _NODE),
     "tres-per-task": (VALUE, "say --gpus-per-task and --cpus-per-task"),
     "uid": (VALUE, "a node decides as whom a stage runs"),

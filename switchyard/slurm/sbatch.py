@@ -376,6 +376,9 @@ class _Conversion:
             verdict, said = taken(count, "MEM_PER_NODE")
             return self._set("memory", values.written(count)) if verdict == TAKEN else (verdict, said)
 
+        def on_disk(text: str) -> tuple[str, str]:
+            return self._set("disk", values.written(values.size(text)))
+
         def times(factor: int, what: str, how: str) -> Callable[[str], tuple[str, str]]:
             def take(text: str) -> tuple[str, str]:
                 count = values.size(text)
@@ -400,6 +403,7 @@ class _Conversion:
         self._each("mem-per-cpu", times(self.cpus, "cores", "MEM_PER_CPU"))
         self._each("mem-per-gpu", times(self.devices, "GPUs", "MEM_PER_GPU"))
         self._each("mem", per_node)
+        self._each("tmp", on_disk)
 
     # -- when
 

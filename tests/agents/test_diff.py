@@ -54,6 +54,7 @@ wanteds = st.builds(
     grace_s=st.sampled_from([0.0, 5.0, 30.0]),
     signal=st.just("SIGUSR1"),
     signal_rev=st.integers(0, 3),
+    save_rev=st.integers(0, 3),
 )
 desireds = st.builds(
     Desired,
@@ -73,6 +74,7 @@ knowns = st.builds(
     lineage=st.sampled_from(["", "one", "two"]),
     stop_grace_s=st.sampled_from([None, 5.0]),
     signalled_rev=st.integers(0, 3),
+    save_rev=st.integers(0, 3),
 )
 
 
@@ -178,6 +180,19 @@ def test_a_signal_is_given_once_per_revision(desired: Desired, world: diff.Agent
     for order in diff.diff(desired, world):
         if isinstance(order, diff.Signal):
             assert order.signal_rev > world.here[order.part].signalled_rev
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(desireds, worlds())
+def test_a_save_is_asked_for_once_per_number_and_of_nobody_who_is_to_stop(
+    desired: Desired, world: diff.AgentState
+) -> None:
+    orders = diff.diff(desired, world)
+    stopping = {order.part for order in orders if isinstance(order, diff.StopPart)}
+    for order in orders:
+        if isinstance(order, diff.AskSave):
+            assert order.save_rev > world.here[order.part].save_rev
+            assert order.part not in stopping
 
 
 def test_a_held_start_goes_ahead_when_the_holder_has_ended() -> None:

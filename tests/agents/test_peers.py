@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agents.link.server import Server
-from agents.protocol import Input, Source
+from agents.protocol import MEASURED, MEASURED_BYTES, Input, Source
 from agents.storage import certificate, peers
 from agents.storage.certificate import PIN, PinnedConnection
 from agents.storage.content_store import ContentStore
@@ -178,3 +178,22 @@ def test_a_pinned_connection_knows_the_holder(holder: tuple[PeerServer, str]) ->
     assert isinstance(connection.sock, ssl.SSLSocket)
     assert connection.sock.version() == "TLSv1.3"
     connection.close()
+
+
+def test_a_link_is_measured_by_bytes_that_mean_nothing(holder: tuple[PeerServer, str], tmp_path: Path) -> None:
+    server, url = holder
+    asking = fetcher(tmp_path)
+    asking.measure(Source("n", url, ticket(server.keys.current, MEASURED)))
+    (told,) = asking.take_transfers()
+    assert (told.size_bytes, told.peer) == (MEASURED_BYTES, "n")
+    assert told.took_s > 0
+    assert server.served == {}
+    for given in (ticket(server.keys.current, DIGEST), "", ticket("another key", MEASURED)):
+        with pytest.raises(UnfitFile, match="404"):
+            asking.measure(Source("n", url, given))
+    # A ticket to measure opens nothing else.
+    with pytest.raises(UnfitFile, match="404"):
+        asking._from_peer(
+            Input("x", DIGEST, kind="file"), Source("n", url, ticket(server.keys.current, MEASURED)), 0, 1
+        )
+    assert asking.take_transfers() == []

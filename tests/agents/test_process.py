@@ -355,6 +355,21 @@ def test_a_signal_is_delivered_once(shared: Hands, part: Names) -> None:
     assert output(shared, name).count("poked") == 1
 
 
+def test_a_stage_is_asked_to_save_and_goes_on(shared: Hands, part: Names) -> None:
+    name = part()
+    script = (
+        'trap "exit 0" TERM; echo ready; while [ ! -e "$YARD_SAVE_FILE" ]; do sleep 0.02; done; '
+        'cat "$YARD_SAVE_FILE"; test -e "$YARD_STOP_FILE" || echo "goes on"; while :; do sleep 0.02; done'
+    )
+    shared.yard.want(shared.name, order(name, "sh", "-c", script))
+    shared.yard.wait(lambda: b"ready" in shared.yard.logs[(name, 0, "out")])
+    shared.yard.want(shared.name, Wanted(name, f"attempt-of-{name}", 1, "run", save_rev=7))
+    shared.yard.wait(lambda: b"goes on" in shared.yard.logs[(name, 0, "out")])
+    shared.yard.want(shared.name, stop(name))
+    shared.yard.ended(shared.name, name)
+    assert '{"rev":7}' in output(shared, name).replace(" ", "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root (run the tests as root)")
 def test_a_root_agent_drops_to_another_user_for_good(root_agent: Hands, part: Names) -> None:
     hands, name = root_agent, part()

@@ -39,7 +39,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def job(runtime: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folders and names of a job; returns its folder."""
     places = {"CHECKPOINT_DIR": "checkpoints", "OUTPUT_DIR": "outputs", "INPUT_DIR": "inputs"}
-    files = {"STOP_FILE": "stop-notice.json", "REPORT_FILE": "report.jsonl"}
+    files = {"STOP_FILE": "stop-notice.json", "SAVE_FILE": "save-notice.json", "REPORT_FILE": "report.jsonl"}
     names = {"JOB_ID": "12", "STAGE": "train", "ATTEMPT": "1", "EPOCH": "3", "RESUME_FROM": ""}
     for name, value in {**places, **files}.items():
         monkeypatch.setenv(f"YARD_{name}", str(tmp_path / value))
@@ -241,6 +241,26 @@ def test_a_stop_after_which_nobody_goes_on_asks_for_no_save(runtime: ModuleType,
     del notice["save"]
     (job / "stop-notice.json").write_text(json.dumps(notice))
     assert runtime.save_due()
+
+
+def test_a_save_that_is_asked_for_ahead_of_a_stop_is_due_once(runtime: ModuleType, job: Path) -> None:
+    runtime.checkpoint(1, saved(job, "one"))
+    assert not runtime.save_due(every_s=3600.0)
+    (job / "save-notice.json").write_text('{"rev": 1}')
+    assert runtime.save_due(every_s=3600.0)
+    assert not runtime.should_stop()
+    runtime.checkpoint(2, saved(job, "two"))
+    assert not runtime.save_due(every_s=3600.0)
+    (job / "save-notice.json").write_text('{"rev": 2}')
+    with runtime.saving(3, saved(job, "three")):
+        # One that comes while it saves is about what it does afterwards.
+        (job / "save-notice.json").write_text('{"rev": 3}')
+    assert runtime.save_due(every_s=3600.0)
+    with pytest.raises(OSError, match="full"), runtime.saving(4, str(job / "checkpoints" / "four")):
+        raise OSError("the disk is full")
+    assert not runtime.save_due(every_s=3600.0), "one that failed is tried again after the interval"
+    (job / "save-notice.json").write_text("[]")
+    assert not runtime.save_due(every_s=3600.0)
 
 
 def test_the_interval_is_the_callers_or_else_the_one_that_was_told(

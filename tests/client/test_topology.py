@@ -24,6 +24,7 @@ NODES = [
         "domain": "rack=r1",
         "gbps": 7.5,
         "is_measured": True,
+        "measured": [{"node": f"g{i}", "gbps": 5.0 * i, "at": "2026-11-28T09:00:00Z"} for i in range(1, 11)],
         "load": 0.0,
         "groups": [],
         "devices": [device("cpu0", None)],
@@ -53,6 +54,7 @@ def test_the_tree_has_domains_nodes_groups_and_numa_nodes(yard, server, said):
         "│  ├─ NUMA 0: cpu0 gpu0[gen5 x16]",
         "│  └─ NUMA 1: gpu1",
         "└─ g10  7.5 Gbit/s (measured)  load 0",
+        "   ├─ measured from g1 5, g2 10, g3 15, g4 20, g5 25, g6 30, g7 35, g8 40 Gbit/s and 2 faster ones",
         "   └─ NUMA ?: cpu0",
     ]
 

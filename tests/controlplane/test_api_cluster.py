@@ -14,9 +14,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agents.protocol import Conditions, DeviceError, Link, Phase
+from agents.protocol import Conditions, DeviceError, Fetched, Link, Phase
 from controlplane.api import live
 from controlplane.clauses import HIDDEN
+from controlplane.fleet import node_links
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
@@ -458,8 +459,9 @@ def test_the_topology_tells_groups_numa_nodes_and_what_links_carry(town: Town) -
         for i, link in enumerate(near)
     ]
     agent = town.agent("n1", cpu("n1"), *cards)
-    town.agent("n2", cpu("n2"))
+    other = town.agent("n2", cpu("n2"))
     Node.objects.filter(id=agent.node.id).update(labels={"rack": "r1"}, fetch_gbps=8.0, load=0.5)
+    node_links.note(agent.node, [Fetched(10**10, 10.0, other.node.name)])
     Device.objects.filter(uuid="GPU-n1-0").update(busy=0.75)
     first, second = town.stranger.read("/topology")["results"]
     assert (first["node"], first["domain"], first["gbps"], first["is_measured"], first["load"]) == (
@@ -472,11 +474,23 @@ def test_the_topology_tells_groups_numa_nodes_and_what_links_carry(town: Town) -
         {"peer": "gpu1", "type": "NVLINK", "gbps": 900.0},
         {"peer": "host", "type": "PCIE", "gbps": 63.0},
     ]
-    assert (second["domain"], second["gbps"], second["groups"]) == ("node=n2", None, [])
+    (measured,) = first["measured"]
+    assert (measured["node"], measured["gbps"]) == ("n2", 8.0)
+    assert (second["domain"], second["gbps"], second["groups"], second["measured"]) == ("node=n2", None, [], [])
     Node.objects.filter(id=agent.node.id).update(labels={"rack": "r1", "link-gbps": "400"})
     (declared,) = town.owner.read("/topology?node=n1")["results"]
     assert (declared["gbps"], declared["is_measured"]) == (400.0, False)
     assert town.owner.read("/topology?pool=nowhere")["results"] == []
+
+
+def test_a_node_tells_what_it_has_as_a_whole_and_what_of_it_is_held(town: Town) -> None:
+    agent = town.agent("n1", cpu("n1"), disk_bytes=1 << 40)
+    Node.objects.filter(id=agent.node.id).update(labels={"disk-mbps": "3000"}, network_mbps=1250)
+    town.running(agent, disk="200GiB", disk_bandwidth="500MB/s")
+    assert town.stranger.read("/nodes/n1")["amounts"] == {
+        "disk_total_bytes": 1 << 40, "disk_bytes": 1 << 40, "disk_held_bytes": 200 << 30,
+        "disk_mbps": 3000, "disk_held_mbps": 500, "network_mbps": 1250, "network_held_mbps": 0,
+    }  # fmt: skip
 
 
 def test_the_page_counts_the_cores_of_all_models_of_cpus_together(town: Town) -> None:

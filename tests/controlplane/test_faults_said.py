@@ -76,6 +76,7 @@ MORE: list[Any] = [
         "constraint": "&".join("(" + "|".join(f"(a{i}{j}&b{i}{j})" for j in range(4)) + ")" for i in range(4)),
     },
     {"run": "x", "topology": {"within": "a b"}},
+    {"run": "x", "disk": "1KiB", "disk_bandwidth": "fast", "network_bandwidth": "0MB/s"},
     {"run": "x", "secrets": ["TOKEN"]},
     {"run": "x", "env": {"A_TOKEN": [], "B_TOKEN": masked.MASKED}, "secrets": "A_TOKEN"},
     {"run": "x", "env": {"A": "x" * 131_072}},

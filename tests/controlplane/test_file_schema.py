@@ -89,6 +89,8 @@ SHARED = joined(
         precision=st.sampled_from(["bf16", "fp7", None]),
         task=st.sampled_from(["ocr", "chess", None]),
         topology=some(within=WORDS, mode=st.sampled_from(["required", "preferred", "maybe"])),
+        disk=st.sampled_from(["200GiB", "1 GB", 1, "x", None]),
+        disk_bandwidth=st.sampled_from(["500MB/s", "2 GiB/s", "10Gbit/s", "10Gb/s", "500", 500, "0MB/s", None]),
         launcher=st.sampled_from(["per-node", "per-device", "other", None]),
         utilization_policy=some(
             min=st.sampled_from(["10%", " 2.5 %", "0%", "101%", 0.1, "10", None]),

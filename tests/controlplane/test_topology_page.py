@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.fleet.models import Device, Node
+from controlplane.fleet.models import Device, Node, NodeLink
 from controlplane.pages import links_graph, topology
 from controlplane.pools.models import Pool
 from controlplane.queries import domains, shared
@@ -50,6 +51,24 @@ def test_nodes_stand_below_the_fastest_domain_that_they_share(town: Town) -> Non
     assert [node.gbps for each in found.domains for node in each.nodes] == [400.0, None, None, None, None]
     assert [each.name for each in domains.found(by="pool").domains] == ["default"]
     assert domains.found(pool="nowhere").domains == []
+
+
+def test_measured_links_stand_by_domain_and_between_sites_by_site(town: Town, reader: Client) -> None:
+    for name, labels in (("a1", {"rack": "r1"}), ("a2", {"rack": "r1"}), ("b1", {"rack": "r2", "site": "berlin"})):
+        town.machine(name)
+        Node.objects.filter(name=name).update(labels=labels)
+    assert "measured-links" not in reader.get("/topology").content.decode()
+    rows = {node.name: node for node in Node.objects.all()}
+    now = timezone.now()
+    for source, target, gbps in (("a1", "a2", 20.0), ("a2", "a1", 180.0), ("a1", "b1", 90.0)):
+        NodeLink.objects.create(source=rows[source], target=rows[target], gbps=gbps, mean_gbps=gbps, at=now)
+    told = [(one.source, one.target, one.pairs, one.slowest, one.from_node) for one in domains.found().links]
+    assert told == [("rack=r1", "rack=r1", 2, 20.0, "a1"), ("rack=r1", "rack=r2", 1, 90.0, "a1")]
+    Node.objects.filter(name="a1").update(labels={"rack": "r1", "site": "paris"})
+    assert ("site=paris", "site=berlin") in {(one.source, one.target) for one in domains.found().links}
+    assert "measured-links" in reader.get("/topology?by=pool").content.decode()
+    Node.objects.filter(name="a2").delete()
+    assert len(domains.found().links) == 1
 
 
 def test_a_device_is_drawn_as_what_it_is(town: Town, reader: Client) -> None:

@@ -12,7 +12,20 @@ from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.types import Device, Quota, Running, Snapshot, Stage
 from scheduler.core.world.view import View
 from scheduler.profiles import named
-from tests.core.worlds import GIB, NOW, STEADY, alternative, begun, ended, node, running, stage, think
+from tests.core.worlds import (
+    GIB,
+    NOW,
+    STEADY,
+    alternative,
+    begun,
+    ended,
+    node,
+    on_disk,
+    running,
+    stage,
+    think,
+    with_disk,
+)
 from tests.examples_count import examples
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
@@ -26,9 +39,11 @@ def stages(draw: st.DrawFn, number: int) -> Stage:
         draw(st.integers(0, 4)), draw(st.integers(1, 8)), kind=kind, milli=milli, memory=milli * GIB // 50
     )
     second = alternative(0, draw(st.integers(1, 16)), index=1)
+    ways = (first, second) if draw(st.booleans()) else (first,)
+    space = draw(st.sampled_from([0, 0, 0, 100 * GIB, 300 * GIB]))
     return stage(
         number,
-        alternatives=(first, second) if draw(st.booleans()) else (first,),
+        alternatives=on_disk(ways, space, draw(st.sampled_from([0, 500]))) if space else ways,
         nodes=(nodes := draw(st.sampled_from([1, 1, 1, 2, 3]))),
         most_nodes=draw(st.sampled_from([0, 0, 0, nodes + 1, nodes + 4])),
         p50=draw(st.sampled_from([10.0, 100.0, 1000.0])),
@@ -48,7 +63,8 @@ def worlds(draw: st.DrawFn) -> Snapshot:
         one = node(f"n{i}", draw(st.integers(0, 4)), draw(st.integers(2, 16)), npus=draw(st.integers(0, 2)))
         state = draw(st.sampled_from([NodeState.READY] * 5 + [NodeState.LOST]))
         devices = [draw(_spoiled(device)) for device in one.devices]
-        nodes.append(replace(one, state=state, devices=tuple(devices)))
+        there = replace(one, state=state, devices=tuple(devices))
+        nodes.append(with_disk(there, 400 * GIB, 1000) if draw(st.booleans()) else there)
     going = tuple(
         running(
             i,

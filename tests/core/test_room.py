@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.matching import room, workload
-from scheduler.core.model.types import Grant, Snapshot, Typical
+from scheduler.core.model.types import Grant, Node, Snapshot, Typical
 from scheduler.core.resources import match, topology
 from scheduler.core.world.view import View
 from scheduler.profiles import named
@@ -113,6 +113,73 @@ def test_the_typical_workload_counts_requests_and_forgets_who_asked() -> None:
     assert set(usual[1:]) == {Typical("gpu", 2, 1000, 8000, 0.2), Typical("cpu", 0, 0, 4000, 0.2)}
     assert workload.cut(usual, 0.6) == (Typical("gpu", 1, 500, 2000, 1.0),)
     assert sum(one.share for one in workload.EVEN) == pytest.approx(1.0)
+
+
+def racked(name: str, rack: str, links: dict[str, float] | None = None) -> tuple[Node, None]:
+    return node(name, 8, labels={"rack": rack}, links=links or {}), None
+
+
+def test_of_alike_domains_a_gang_goes_to_the_one_whose_measured_links_are_best() -> None:
+    names = lambda chosen: [one.name for one, _ in chosen]  # noqa: E731
+    slow = [racked("a", "r1", {"b": 20.0}), racked("b", "r1", {"a": 180.0})]
+    fast = [racked("c", "r2"), racked("d", "r2", {"c": 180.0})]
+    assert names(topology.gather([*slow, *fast], 2)) == ["c", "d"], "the slower direction counts"
+    unmeasured = [racked("e", "r3"), racked("f", "r3")]
+    assert names(topology.gather([*slow, *unmeasured], 2)) == ["a", "b"], "what nobody measured is taken for usual"
+    strangers = [(replace(one, links={"gone": 1.0}), None) for one, _ in unmeasured]
+    assert names(topology.gather([*strangers, *fast], 2)) == ["c", "d"]
+    declared = [(replace(one, labels={"rack": "r1", "link-gbps": "400"}), None) for one, _ in slow]
+    assert names(topology.gather([*declared, *fast], 2)) == ["a", "b"], "what is declared comes first"
+
+
+def test_a_node_with_a_bad_cable_is_left_out_where_another_can_take_its_place() -> None:
+    names = lambda chosen: [one.name for one, _ in chosen]  # noqa: E731
+    good = {"a": 180.0, "c": 180.0, "d": 180.0}
+    rack = [
+        racked("a", "r"),
+        racked("b", "r", dict.fromkeys("acd", 20.0)),
+        racked("c", "r", good),
+        racked("d", "r", good),
+    ]
+    assert names(topology.gather(rack, 3)) == ["a", "c", "d"]
+    assert set(names(topology.gather(rack, 4))) == {"a", "b", "c", "d"}, "it is better than none"
+
+
+def test_across_domains_the_pieces_that_are_linked_best_come_together() -> None:
+    names = lambda chosen: {one.name for one, _ in chosen}  # noqa: E731
+    first = [racked("a", "r1"), racked("b", "r1")]
+    far, near = racked("c", "r2", {"a": 5.0}), racked("d", "r3", {"b": 90.0})
+    assert names(topology.gather([*first, far, near], 3)) == {"a", "b", "d"}
+    assert names(topology.gather([*first, racked("c", "r2"), racked("d", "r3")], 3)) == {"a", "b", "c"}
+
+
+@given(
+    st.lists(st.sampled_from("xyz"), min_size=2, max_size=7),
+    st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 6)), st.sampled_from([1.0, 50.0, 100.0]), max_size=12),
+    st.integers(2, 5),
+)
+def test_no_alike_domain_has_a_faster_slowest_link_than_the_chosen(
+    racks: list[str], links: dict[tuple[int, int], float], count: int
+) -> None:
+    nodes = [
+        racked(f"n{i}", rack, {f"n{a}": gbps for (a, b), gbps in links.items() if b == i and a < len(racks)})
+        for i, rack in enumerate(racks)
+    ]
+    chosen = topology.gather(nodes, count)
+    if len(nodes) < count:
+        assert chosen is None
+        return
+    assert chosen is not None
+    assert len({one.id for one, _ in chosen}) == count
+    own = {one.labels["rack"] for one, _ in chosen}
+    if any(racks.count(rack) >= count for rack in racks):
+        assert len(own) == 1
+    here = min(topology.links_among([one for one, _ in chosen]).values(), default=None)
+    if len(own) > 1 or here is None:
+        return
+    for rack in {rack for rack in racks if racks.count(rack) == count}:
+        there = topology.links_among([one for one, _ in nodes if one.labels["rack"] == rack])
+        assert min(there.values(), default=0.0) <= here
 
 
 def test_a_gang_goes_to_the_domain_with_the_fastest_links_then_to_the_smallest() -> None:

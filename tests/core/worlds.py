@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from scheduler.core.model.kinds import DISK, amount_id
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import (
@@ -42,6 +43,18 @@ def node(name: str, gpus: int = 0, cores: int = 32, *, npus: int = 0, model: str
     devices += [Device(f"{name}/gpu{i}", name, "gpu", "nvidia", model, i, 80 * GIB) for i in range(gpus)]
     devices += [Device(f"{name}/npu{i}", name, "npu", "huawei", "910B", i, 64 * GIB) for i in range(npus)]
     return Node(name, name, more.pop("state", NodeState.READY), more.pop("pools", ("default",)), tuple(devices), **more)
+
+
+def with_disk(one: Node, space: int, mbps: int = 0) -> Node:
+    """The node with so many bytes of disk space and MB/s of disk bandwidth for its stages."""
+    disk = Device(amount_id(one.id, DISK), one.id, DISK, "", "", 1 << 20, space, mbps)
+    return replace(one, devices=(*one.devices, disk))
+
+
+def on_disk(alternatives: tuple[Alternative, ...], space: int, mbps: int = 0) -> tuple[Alternative, ...]:
+    """These alternatives, each with an ask for so much of the node's disk."""
+    ask = Ask(DISK, 1, mbps, space)
+    return tuple(replace(one, asks=(*one.asks, ask)) for one in alternatives)
 
 
 def alternative(

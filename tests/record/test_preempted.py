@@ -98,3 +98,14 @@ def test_a_cancel_gives_no_more_time_than_the_stop_under_way(yard: Yard) -> None
     service.cancel(job, "ada")
     attempt = stage(job).attempts.get()
     assert (attempt.stop_why, attempt.stop_grace_s) == (Cause.CANCELLED, 7.0)
+
+
+def test_of_a_wide_victim_only_what_the_other_needs_is_kept_for_it(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a"), gpu("a", 0), gpu("a", 1), gpu("a", 2))
+    wide = yard.submit(devices={"kind": "gpu", "count": 3}, priority="low")
+    yard.cycle()
+    agent.start()
+    urgent = yard.submit(devices={"kind": "gpu"}, priority="urgent", expected="5h", time_limit="20h")
+    yard.cycle()
+    agent.end(stage(wide), stopped=True)
+    assert Device.objects.filter(fenced_for=stage(urgent).id).count() == 1

@@ -299,3 +299,21 @@ def test_how_long_it_takes_is_learned_for_its_least_size(yard: Yard) -> None:
     attempt = stage(job).attempts.get()
     assert attempt.estimate["speed"] > 1.5
     assert attempt.estimate["p50_s"] / attempt.estimate["speed"] < 5 * 3600
+
+
+def fenced(of: Job) -> set[str]:
+    return set(Device.objects.filter(fenced_for=stage(of).id).values_list("node__name", flat=True))
+
+
+def test_one_that_is_cancelled_while_it_shrinks_keeps_for_the_other_only_what_it_would_have_given(yard: Yard) -> None:
+    a, b = machine(yard, "a"), machine(yard, "b")
+    job = under_way(yard, [a, b])
+    urgent = yard.submit(devices={"kind": "gpu"}, priority="high", expected="5h", time_limit="20h")
+    assert yard.cycle(clock() + LATER_S).applied.stopped == (str(stage(job).id),)
+    kept, given = on(job)
+    service.cancel(job, "ada")
+    leaves(job, a, b)
+    assert (fenced(urgent), fenced(job)) == ({given}, set())
+    rival = yard.submit(devices={"kind": "gpu"}, priority="low")
+    yard.cycle()
+    assert {*on(urgent), *on(rival)} == {kept, given}, "what is kept for nobody is anybody's"

@@ -57,6 +57,7 @@ class Agent:
     node: Node
     devices: list[protocol.Device]
     container_engine: str | None = None
+    disk_bytes: int = 0
     boot_id: str = "boot-1"
     machine_id: str = "machine-1"
     incarnation: str = "process-1"
@@ -79,6 +80,7 @@ class Agent:
             runs_as="nobody",
             container_engine=self.container_engine,
             devices=self.devices,
+            disk_bytes=self.disk_bytes,
         )
         message = Report(
             proto=1,
@@ -87,7 +89,7 @@ class Agent:
             start_seq=self.start_seq if start_seq is None else start_seq,
             seq=next(self.seq),
             seen_generation=self.desired.generation if self.desired else 0,
-            inventory=InventoryRef(hash=str(hash(repr(self.devices))), full=inventory),
+            inventory=InventoryRef(hash=str(hash(repr((self.devices, self.disk_bytes)))), full=inventory),
             here=list(self.here.values()),
             conditions=conditions or protocol.Conditions(),
             incarnation=self.incarnation,
@@ -145,9 +147,9 @@ class Yard:
         self.planner = aside.TolerantPlanner()
         world.recent_nodes(within_s=0.0)  # nothing of the test before is remembered
 
-    def agent(self, name: str, *devices: protocol.Device) -> Agent:
+    def agent(self, name: str, *devices: protocol.Device, disk_bytes: int = 0) -> Agent:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
-        agent = Agent(node, list(devices) or [cpu(name)])
+        agent = Agent(node, list(devices) or [cpu(name)], disk_bytes=disk_bytes)
         agent.report()
         world.recent_nodes(within_s=0.0)  # jobs for it are accepted at once
         return agent

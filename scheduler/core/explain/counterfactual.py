@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
+from scheduler.core.model.kinds import CPU, DISK, is_accelerator
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Ask, Device, Node, Plan, Quota, Running, Snapshot, Stage
@@ -23,6 +25,9 @@ from scheduler.core.world.request_class import wanted
 # At most so many plans are made for one stage, and at most so many answers given.
 TRIES: Final = 32
 ANSWERS: Final = 6
+# So often less disk space is tried, half of it each time.
+HALVINGS: Final = 4
+GIB: Final = 2**30
 CLASSES: Final[Mapping[str, int]] = {"medium": 500, "high": 750, "urgent": 1000}
 LIMITS_S: Final = (86_400, 43_200, 21_600, 10_800, 7_200, 3_600, 1_800, 900, 300)
 # A shorter limit helps only if time is what blocks the stage.
@@ -47,6 +52,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "devices": ("with {count} {kind} per node instead of {was}", "user"),
     "share": ("with {milli}/1000 of a {kind} instead of {was}", "user"),
     "cores": ("with {cores} cores per node instead of {was}", "user"),
+    "disk": ("with {gib} GiB of disk per node instead of {was}", "user"),
     "model": ("on any {kind} instead of {was}", "user"),
     "kind": ("on {count} {kind} instead of {was}", "user"),
     "domain": ("without one {domain} for all its nodes", "user"),
@@ -240,6 +246,7 @@ def _candidates(
         ("devices", _devices(world, stage)),
         ("share", _shares(world, stage)),
         ("cores", _cores(world, stage)),
+        ("disk", _disk(world, stage)),
         ("nodes", _nodes(world, stage)),
         ("kind", _kinds(world, stage)),
         ("pool", _pools(world, profiles, stage)),
@@ -283,7 +290,7 @@ def _asking(world: Snapshot, stage: Stage, turn: Callable[[Ask], Ask]) -> Snapsh
 
 def _special(stage: Stage) -> Ask | None:
     """Return the ask that sets the speed: the first for an accelerator."""
-    return next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind != "cpu"), None)
+    return next((ask for feasible in stage.alternatives for ask in feasible.asks if is_accelerator(ask.kind)), None)
 
 
 def _fewer(count: int) -> Iterator[int]:
@@ -300,7 +307,7 @@ def _devices(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, objec
     for count in _fewer(ask.count):
 
         def fewer(one: Ask, count: int = count) -> Ask:
-            return one if one.kind == "cpu" else replace(one, count=min(one.count, count))
+            return replace(one, count=min(one.count, count)) if is_accelerator(one.kind) else one
 
         yield {"count": count, "kind": ask.kind, "was": ask.count}, _asking(world, stage, fewer)
 
@@ -313,7 +320,7 @@ def _shares(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
         if milli >= 50:
 
             def smaller(one: Ask, milli: int = milli, was: int = ask.milli) -> Ask:
-                if one.kind == "cpu":
+                if not is_accelerator(one.kind):
                     return one
                 return replace(one, milli=min(one.milli, milli), memory_bytes=one.memory_bytes * milli // was)
 
@@ -327,11 +334,22 @@ def _cores(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     for cores in _fewer(ask.milli // 1000):
 
         def smaller(one: Ask, cores: int = cores, was: int = ask.milli) -> Ask:
-            if one.kind != "cpu":
+            if one.kind != CPU:
                 return one
             return replace(one, milli=min(one.milli, cores * 1000), memory_bytes=one.memory_bytes * cores * 1000 // was)
 
         yield {"cores": cores, "was": f"{ask.milli / 1000:g}"}, _asking(world, stage, smaller)
+
+
+def _disk(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
+    asks = (ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind == DISK)
+    was = max((ask.memory_bytes for ask in asks), default=0) // GIB
+    for gib in islice(_fewer(was), HALVINGS):
+
+        def smaller(one: Ask, most: int = gib * GIB) -> Ask:
+            return replace(one, memory_bytes=min(one.memory_bytes, most)) if one.kind == DISK else one
+
+        yield {"gib": gib, "was": was}, _asking(world, stage, smaller)
 
 
 def _nodes(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
@@ -352,10 +370,11 @@ def _kinds(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     if ask is None:
         return
     asked = {one.kind for feasible in stage.alternatives for one in feasible.asks}
-    for kind in sorted({device.kind for device in _devices_of(world, stage.pool)} - asked - {"cpu"}):
+    others = {device.kind for device in _devices_of(world, stage.pool) if is_accelerator(device.kind)}
+    for kind in sorted(others - asked):
 
         def turned(one: Ask, kind: str = kind) -> Ask:
-            return one if one.kind == "cpu" else replace(one, kind=kind, vendor="", model="", memory_bytes=0)
+            return replace(one, kind=kind, vendor="", model="", memory_bytes=0) if is_accelerator(one.kind) else one
 
         yield {"count": ask.count, "kind": kind, "was": ask.kind}, _asking(world, stage, turned)
 

@@ -14,13 +14,14 @@ from scheduler.core.explain.standing import Standing
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import Said, clause, say, spoken
 from scheduler.core.model.funnel import Filter
+from scheduler.core.model.kinds import is_accelerator, is_device
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.reasons import ranked
 from scheduler.core.model.times import clock, span
 from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.planning.order import StageOrder
 from scheduler.core.resources.match import grant
-from scheduler.core.world.request_class import FeasibleSet, RequestClass, demand, kept_out
+from scheduler.core.world.request_class import FeasibleSet, RequestClass, amount, demand, kept_out
 from scheduler.core.world.view import Option, TimetableEntry, View, WaitOutcome
 
 Funnel = tuple[tuple[str, int], ...]
@@ -281,6 +282,10 @@ def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reaso
         if (counts >= ask.count).sum() >= request.nodes:
             continue
         total, largest, whole = int(milli.sum()), int(milli.max(initial=0)), int(counts.sum())
+        if not is_device(ask.kind):
+            space = int(memory.max(initial=0)) if ask.memory_bytes else 0
+            most = amount(ask.kind, largest if ask.milli else 0, space)
+            return Reason("CapacityInsufficient", {**spoken(asks=named, free=(most,)), "kind": ask.kind})
         if ask.kind == "cpu":
             if total >= ask.milli * ask.count * request.nodes and largest < ask.milli:
                 numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
@@ -373,11 +378,11 @@ def _reserved(view: View, outcome: WaitOutcome) -> Reason:
 
 def why_here(view: View, stage: Stage, option: Option) -> Said:
     """Return what it got, compared with what, and how long it will probably run, in clauses."""
-    grants = option.placement.grants[0]
+    grants = [one for one in option.placement.grants[0] if is_device(view.ledger.devices[one.device].kind)]
     counts: dict[str, int] = {}
     for one in grants:
         device = view.ledger.devices[one.device]
-        if device.kind != "cpu" or len(grants) == 1:
+        if is_accelerator(device.kind) or len(grants) == 1:
             counts[device.model or device.kind] = counts.get(device.model or device.kind, 0) + 1
     got = ", ".join(f"{count} x {model}" if count > 1 else model for model, count in sorted(counts.items()))
     names = [view.nodes[node].name for node in option.placement.nodes]

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Node
 from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
@@ -163,7 +164,7 @@ def room(feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld, kind: str) -> 
     before = np.maximum(world.ledger.milli[own], 0)
     after = before.copy()
     for i, ask in enumerate(feasible.alternative.asks):
-        if ask.kind == kind and kind != "cpu":
+        if ask.kind == kind and is_accelerator(kind):
             chosen, share = taken(feasible, i, rows, world)
             if ask.count == 1:
                 after -= (own == chosen) * share
@@ -218,4 +219,4 @@ def accelerators(world: ReadOnlyWorld) -> tuple[str, ...]:
 
 
 def _without_cpu(kinds: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({kind for kind in kinds if kind != "cpu"}))
+    return tuple(sorted({kind for kind in kinds if is_accelerator(kind)}))

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Stage, Typical
 from scheduler.core.resources.fleet import Rates, Rows
 from scheduler.core.world.read_only import ReadOnlyWorld
@@ -32,7 +33,7 @@ def typical(stages: Iterable[Stage]) -> tuple[Typical, ...]:
     for stage in stages:
         asks = stage.alternatives[0].asks
         cores = sum(ask.count * ask.milli for ask in asks if ask.kind == "cpu")
-        special = next((ask for ask in asks if ask.kind != "cpu"), None)
+        special = next((ask for ask in asks if is_accelerator(ask.kind)), None)
         device = (special.kind, special.count, special.milli) if special else ("cpu", 0, 0)
         counted[*device, cores] += 1
     return most_frequent(counted)

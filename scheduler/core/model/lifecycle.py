@@ -49,6 +49,7 @@ class Cause(StrEnum):
     SIGNAL = "SIGNAL"
     TIMEOUT = "TIMEOUT"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    OUT_OF_DISK = "OUT_OF_DISK"
     PREEMPTED = "PREEMPTED"
     RESIZE = "RESIZE"
     MOVE = "MOVE"

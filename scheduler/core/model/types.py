@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import Said
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
 from scheduler.core.model.partitions import Partition
 
@@ -81,7 +82,8 @@ class Node:
     ``cached`` are the digests that it has already (bundles, data, checkpoints), sorted. ``labels`` name its domains:
     ``rack``, ``switch``, ``nvlink-domain``, ``site``. A node that is not ``awake`` sleeps to save power, and one
     without a container engine does not ``runs_images``. ``fetch_gbps`` is the recent bandwidth of fetched inputs, in
-    Gbit/s; ``None`` before any. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
+    Gbit/s; ``None`` before any. ``links`` are measured bandwidths from other nodes, by id, in Gbit/s; few of all pairs
+    were measured. ``load`` is its work in relation to its capacity: 0 idle, 1 full, above 1 tasks queue
     for cores or are stalled on disks or memory; in steps of an eighth. ``mounts`` are the folders of which stages may
     mount what is in them.
     """
@@ -98,6 +100,7 @@ class Node:
     fetch_gbps: float | None = None
     load: float = 0.0
     mounts: tuple[str, ...] = ()
+    links: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +394,9 @@ class Budget:
     def covers(self, stage: Stage, alternative: Alternative) -> bool:
         """Whether the stage would use such devices in this way to run it."""
         kinds = {ask.kind for ask in alternative.asks}
-        return stage.project == self.project and (self.kind in kinds if self.kind else bool(kinds - {"cpu"}))
+        return stage.project == self.project and (
+            self.kind in kinds if self.kind else any(is_accelerator(kind) for kind in kinds)
+        )
 
 
 @dataclass(frozen=True, slots=True)

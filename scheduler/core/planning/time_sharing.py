@@ -24,6 +24,7 @@ import numpy as np
 from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import clause, say
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import (
     Estimate,
@@ -471,7 +472,7 @@ class Rotation:
                 self.moves.append(Move(name, placed[name], say(said), cost, gain, said))
                 continue
             fenced = sorted(held & places.get(stage.id, set()))
-            accelerators = [one for one in fenced if self.view.ledger.devices[one].kind != "cpu"]
+            accelerators = [one for one in fenced if is_accelerator(self.view.ledger.devices[one].kind)]
             self.preempts.append(Preempt(name, stage.id, cost, gain, tuple(accelerators)))
 
     def _start(self, stage: Stage, option: Option) -> Start:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from scheduler.core.model.kinds import CPU, is_device
 from scheduler.core.model.types import Device
 from scheduler.core.resources.speed import REFERENCE_RATES
 
@@ -25,8 +26,10 @@ def charge(device: Device) -> float:
 def of(kind: str, features: Mapping[str, float]) -> float:
     """Return the charge by declared features: the geometric mean of its peak rate and its memory bandwidth relative to
     those of the reference device, as far as known, within bounds."""
-    if kind == "cpu":
+    if kind == CPU:
         return CORE
+    if not is_device(kind):
+        return 0.0
     known = []
     for rate in RATES:
         declared = features.get(f"{rate}_tflops") or features.get(f"{rate}_tops")

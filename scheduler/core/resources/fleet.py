@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.types import Device, Mode, Node
 from scheduler.core.resources.charges import charge
 from scheduler.core.resources.match import label_words
@@ -74,7 +75,7 @@ class Fleet:
         # Devices of one sort are alike in all that a request can ask about, but for which one each is.
         self._sorts: dict[Hashable, int] = {}
         self.sort: list[int] = [self._sort(device) for device in self.devices]
-        self.accelerators = sum(device.kind != "cpu" for device in self.devices)
+        self.accelerators = sum(is_accelerator(device.kind) for device in self.devices)
         self._codes: dict[Hashable, int] = {}
         self._kits: dict[Hashable, int] = {}
         self._classes: dict[int, NodeClass] = {}
@@ -183,7 +184,7 @@ class Fleet:
             self.row.pop(device.id, None)
             self.kinds.pop(device.id, None)
             self.by_id.pop(device.id, None)
-            self.accelerators -= device.kind != "cpu"
+            self.accelerators -= is_accelerator(device.kind)
         self.rows_of[row] = -1
         node = self.nodes[row]
         self._empty[node_id, node.name, len(node.devices)] = row
@@ -220,7 +221,7 @@ class Fleet:
         begin, is_new = int(self.first[row]), node.id not in self.node_row
         self._leave_class(row)
         for at, device in enumerate(_in_order(node), begin):
-            self.accelerators += (device.kind != "cpu") - (not is_new and self.devices[at].kind != "cpu")
+            self.accelerators += is_accelerator(device.kind) - (not is_new and is_accelerator(self.devices[at].kind))
             self.devices[at] = self.by_id[device.id] = device
             self.row[device.id], self.kinds[device.id] = at, device.kind
             self.capacity[at], self.memory[at] = device.capacity_milli, device.memory_bytes

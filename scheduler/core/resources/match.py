@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
 
+from scheduler.core.model.kinds import CPU, is_accelerator
 from scheduler.core.model.lifecycle import USABLE_HEALTH
 from scheduler.core.model.partitions import WHOLE, Layout, Partition, PartitionProfile, place_for, tables
 from scheduler.core.model.types import Alternative, Ask, Device, Grant, Mode, Node
@@ -183,12 +184,12 @@ def grant(asks: Sequence[Ask], place: Candidate, spare: Spare) -> tuple[Grant, .
                 part = _part(ask, device, spare.layout(device.id)) if ask.partition else None
                 if ask.partition and part is None:
                     continue
-                near = ask.kind != "cpu" or not numas or device.numa in numas
+                near = ask.kind != CPU or not numas or device.numa in numas
                 given = Grant(device.id, need, bytes_, part)
                 fitting.append((device.warned, (not near,), milli, device.index, device.id, given, device))
         if len(fitting) < ask.count:
             return None
-        if ask.count > 1 and ask.kind != "cpu":
+        if ask.count > 1 and is_accelerator(ask.kind):
             home = _home([fit[-1] for fit in fitting if not fit[0]], ask.count)
             fitting = [(fit[0], _abroad(fit[-1], *home), *fit[2:]) for fit in fitting]
         fitting.sort(key=lambda fit: fit[:5])
@@ -225,5 +226,5 @@ def _abroad(device: Device, group: int | None, numa: int | None) -> tuple[bool, 
     return group is not None and device.group != group, numa is not None and device.numa != numa
 
 
-def _breadth(ask: Ask) -> tuple[bool, bool, bool, int]:
-    return ask.kind == "cpu", not ask.model, not ask.vendor, -ask.milli
+def _breadth(ask: Ask) -> tuple[bool, bool, bool, bool, int]:
+    return not is_accelerator(ask.kind), ask.kind != CPU, not ask.model, not ask.vendor, -ask.milli

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from scheduler.core.model.kinds import is_accelerator, is_device
 from scheduler.core.model.partitions import tables
 from scheduler.core.model.types import Ask, Device, Grant
 
@@ -103,17 +104,18 @@ def speed_of(
     measured: Mapping[tuple[str, str], float],
 ) -> float:
     """Return the speed on the granted devices: that of the slowest accelerator, of the CPU without one."""
-    held = [(devices[one.device], one.part) for one in grants if one.device in devices]
-    special = [(device, part) for device, part in held if device.kind != "cpu"] or held
+    here = [(devices[one.device], one.part) for one in grants if one.device in devices]
+    held = [(device, part) for device, part in here if is_device(device.kind)]
+    special = [(device, part) for device, part in held if is_accelerator(device.kind)] or held
     rates = (speed(kind, precision, device, measured, part.profile if part else "") for device, part in special)
     return min(rates, default=1.0)
 
 
 def worth(device: Device, milli: int) -> float:
     """The value of a share of a device."""
-    return WORTH.get(device.kind, 5.0) * milli / 1000
+    return 0.0 if not is_device(device.kind) else WORTH.get(device.kind, 5.0) * milli / 1000
 
 
 def deciding(asks: tuple[Ask, ...]) -> int:
     """Which of the asks sets the speed: the first accelerator, else the first ask."""
-    return next((i for i, ask in enumerate(asks) if ask.kind != "cpu"), 0)
+    return next((i for i, ask in enumerate(asks) if is_accelerator(ask.kind)), 0)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.model.kinds import CPU
 from scheduler.core.model.partitions import Layout, Partition, can_add
 from scheduler.core.model.types import Ask, Device, Grant
 from scheduler.core.resources.fleet import Fleet
@@ -344,7 +345,7 @@ class Timetable:
     def late(self, grants: Iterable[Grant], start: float, now: float) -> float:
         """The latest of the bad-case ends of all that must end before ``start`` on these devices."""
         rows = [self._row[one.device] for one in grants if one.device in self._row]
-        special = [row for row in rows if self.fleet.devices[row].kind != "cpu"] or rows
+        special = [row for row in rows if self.fleet.devices[row].kind != CPU] or rows
         return max(
             (late for row in special for end, late in self._on[row].values() if now < end <= start),
             default=start,

@@ -6,7 +6,7 @@ own each, because nothing is known about them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from scheduler.core.model.types import Node
@@ -42,22 +42,87 @@ def bandwidth(node: Node) -> float:
 def gather(ranked: Sequence[tuple[Node, T]], count: int, within: str = "") -> list[tuple[Node, T]] | None:
     """``count`` of the nodes, best first as given, from one domain if any has so many; ``None`` if there are too few.
 
-    Of several domains that would do, the one with the fastest links is taken, and of those that are alike the smallest,
-    so that large ones stay whole. A gang is as fast as its slowest link.
+    Of several domains that would do, the one with the fastest links is taken, of those that are alike the one whose
+    measured links are the best, and then the smallest, so that large ones stay whole. A gang is as fast as its slowest
+    link, so a node whose measured link is less than half as fast as usual is left out where another can take its place.
     """
     if len(ranked) < count:
         return None
     if count == 1:
         return [ranked[0]]
+    usual = _usual(ranked)
     domains: dict[str, list[tuple[Node, T]]] = {}
     for node, rest in ranked:
         domains.setdefault(domain(node, within), []).append((node, rest))
-    enough = [members for members in domains.values() if len(members) >= count]
+    enough = [_without_slow(members, count, usual) for members in domains.values() if len(members) >= count]
     if enough:
-        return min(enough, key=lambda members: (-_slowest(members[:count]), len(members), members[0][0].name))[:count]
-    # Across domains, few large pieces are better than many small ones.
-    pieces: Iterable[list[tuple[Node, T]]] = sorted(domains.values(), key=lambda m: (-len(m), m[0][0].name))
-    return [one for members in pieces for one in members][:count]
+        return min(
+            enough,
+            key=lambda members: (
+                -_slowest(members[:count]),
+                -_measured(members[:count], usual),
+                len(members),
+                members[0][0].name,
+            ),
+        )[:count]
+    # Across domains, few large pieces are better than many small ones, and of those the ones that are linked best.
+    pieces = sorted(domains.values(), key=lambda m: (-len(m), m[0][0].name))
+    first, rest_ = pieces[0], pieces[1:]
+    if usual:
+        rest_.sort(key=lambda m: (-_between(first, m, usual), -len(m), m[0][0].name))
+    chosen = [one for members in (first, *rest_) for one in members]
+    return chosen[:count]
+
+
+def links_among(nodes: Sequence[Node]) -> dict[tuple[str, str], float]:
+    """The measured bandwidth of each pair of these nodes, in Gbit/s; of both directions the slower one. Pairs that were
+    not measured are absent."""
+    ids = {node.id for node in nodes}
+    found: dict[tuple[str, str], float] = {}
+    for node in nodes:
+        for other, gbps in node.links.items():
+            if other in ids and other != node.id:
+                pair = (min(node.id, other), max(node.id, other))
+                found[pair] = min(found.get(pair, gbps), gbps)
+    return found
+
+
+def _usual(ranked: Sequence[tuple[Node, T]]) -> float:
+    """The median of the measured links among these nodes; 0 where none was measured."""
+    if not any(node.links for node, _ in ranked):
+        return 0.0
+    found = sorted(links_among([node for node, _ in ranked]).values())
+    return found[len(found) // 2] if found else 0.0
+
+
+def _measured(members: Sequence[tuple[Node, T]], usual: float) -> float:
+    """The slowest measured link among members; what is usual where none was measured."""
+    return min(links_among([node for node, _ in members]).values(), default=usual) if usual else 0.0
+
+
+def _between(some: Sequence[tuple[Node, T]], others: Sequence[tuple[Node, T]], usual: float) -> float:
+    """The slowest measured link from one piece to another; what is usual where none was measured."""
+    ids = {node.id for node, _ in some}
+    found = links_among([node for node, _ in (*some, *others)])
+    return min((gbps for pair, gbps in found.items() if (pair[0] in ids) != (pair[1] in ids)), default=usual)
+
+
+def _without_slow(members: list[tuple[Node, T]], count: int, usual: float) -> list[tuple[Node, T]]:
+    """The members with those last, of the first ``count``, whose measured link to a better one is less than half as
+    fast as usual, as far as others can take their places."""
+    if not usual or len(members) == count:
+        return members
+    chosen: list[tuple[Node, T]] = []
+    left: list[tuple[Node, T]] = []
+    for at, one in enumerate(members):
+        if len(chosen) == count:
+            left += members[at:]
+            break
+        node = one[0]
+        to = ((node.links.get(other.id), other.links.get(node.id)) for other, _ in chosen)
+        is_slow = any(gbps is not None and gbps < usual / 2 for both in to for gbps in both)
+        (left if is_slow else chosen).append(one)
+    return chosen + left
 
 
 def _slowest(members: Sequence[tuple[Node, T]]) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.core.hooks import Eviction
 from scheduler.core.model.clauses import clause, say
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Grant, Move, Preempt, Promise, Reason, Resize, Running, Snapshot, Stage
 from scheduler.core.resources.timetable import ALWAYS
@@ -223,7 +224,7 @@ class Decisions(Occupancy):
     def _is_scarce(self, one: Grant) -> bool:
         """Return whether a freed share must be fenced: accelerators always, CPU cores only where few are free."""
         milli, memory = self.ledger.free(one.device)
-        return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
+        return is_accelerator(self.ledger.devices[one.device].kind) or milli < one.milli or memory < one.memory_bytes
 
     def keep_for_turns(self) -> list[Grant]:
         """Claim what is free behind the fences of pools with time sharing; return the grants to release to them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler.core.model.kinds import is_accelerator, is_device
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Running, Snapshot, Stage
@@ -95,8 +96,8 @@ class Forecast(Shares):
 
     def _rate(self, stage: Running) -> float:
         row, sort, kinds = self.fleet.row, self.fleet.sort, self.fleet.kinds
-        held = [one for one in grants_of(stage) if one.device in row]
-        special = [one for one in held if kinds[one.device] != "cpu"] or held
+        held = [one for one in grants_of(stage) if one.device in row and is_device(kinds[one.device])]
+        special = [one for one in held if is_accelerator(kinds[one.device])] or held
         sorts = {(sort[row[one.device]], one.part.profile if one.part else "") for one in special}
         return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
 

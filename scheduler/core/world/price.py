@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from scheduler.core.model.kinds import is_amount, is_device
 from scheduler.core.model.types import Alternative, Grant, Running, Stage
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ def width(victim: Running) -> float:
 
 
 def _held(grants: Iterable[Grant]) -> float:
-    return max(sum(one.milli for one in grants) / 1000, 0.01)
+    return max(sum(one.milli for one in grants if not is_amount(one.device)) / 1000, 0.01)
 
 
 def breadth(alternative: Alternative, nodes: int) -> float:
     """Return how many devices a placement of ``alternative`` would hold, in the same unit."""
-    return max(sum(ask.count * ask.milli for ask in alternative.asks) * nodes / 1000, 0.01)
+    asks = [ask for ask in alternative.asks if is_device(ask.kind)]
+    return max(sum(ask.count * ask.milli for ask in asks) * nodes / 1000, 0.01)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from scheduler.core.model.clauses import Clause, Said, clause, several, spoken
 from scheduler.core.model.funnel import Filter
+from scheduler.core.model.kinds import NETWORK, is_device
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Node, Reason, Stage
@@ -673,7 +674,21 @@ def demand(alternatives: Iterable[Alternative], nodes: int) -> Said:
     return tuple(said)
 
 
+def amount(kind: str, mbps: int, space_bytes: int) -> Clause:
+    """Return so much of an amount of a node in words."""
+    if kind == NETWORK:
+        return clause("NetworkBandwidth", mbps=mbps)
+    if not mbps:
+        return clause("DiskSpace", space_bytes=space_bytes)
+    if not space_bytes:
+        return clause("DiskBandwidth", mbps=mbps)
+    return clause("DiskSpaceAndBandwidth", space_bytes=space_bytes, mbps=mbps)
+
+
 def _demanded(ask: Ask) -> Iterator[Clause]:
+    if not is_device(ask.kind):
+        yield amount(ask.kind, ask.milli, ask.memory_bytes)
+        return
     if ask.kind == "cpu":
         cores = ask.count * ask.milli / 1000
         yield clause("OneCore") if cores == 1 else clause("SomeCores", cores=f"{cores:.4g}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.core.model.kinds import is_accelerator, is_device
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Estimate, Placement, Running, Stage
 from scheduler.core.resources import speed
@@ -31,7 +32,7 @@ SUREST: Final = 1.05
 def width(stage: Stage | RequestClass) -> float:
     """How many devices it asks for in its first way: accelerators where it names any, else CPU cores."""
     asks = stage.alternatives[0].asks if stage.alternatives else ()
-    accelerators = [ask for ask in asks if ask.kind != "cpu"] or asks
+    accelerators = [ask for ask in asks if is_accelerator(ask.kind)] or [ask for ask in asks if is_device(ask.kind)]
     return max(sum(ask.count * ask.milli for ask in accelerators) * stage.nodes / 1000, 0.001)
 
 
@@ -104,7 +105,8 @@ def model_of(running: Running, world: ReadOnlyWorld) -> str:
     """The model of the first accelerator that it holds, else of its first device."""
     grants = [one.device for rank in running.placement.grants for one in rank]
     devices = [world.ledger.devices[one] for one in grants if one in world.ledger.devices]
-    special = [device for device in devices if device.kind != "cpu"] or devices
+    devices = [device for device in devices if is_device(device.kind)]
+    special = [device for device in devices if is_accelerator(device.kind)] or devices
     return special[0].model if special else ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from scheduler.core.model.kinds import is_accelerator
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Grant, Snapshot, Stage
 from scheduler.core.resources.commitments import Commitments
@@ -82,7 +83,7 @@ class Shares(World):
                 for one in alike
                 for device in one.sample.devices
             ]
-            special = [held for kind, held in each if kind != "cpu"] or [held for _, held in each]
+            special = [held for kind, held in each if is_accelerator(kind)] or [held for _kind, held in each]
             self._sizes[pool] = math.fsum(special) / 1000
         return self._sizes[pool]
 

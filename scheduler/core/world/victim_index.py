@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from scheduler.core.model.kinds import is_accelerator, is_device
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Grant, Running
 from scheduler.core.resources.fleet import Fleet, Rates
@@ -153,9 +154,9 @@ class VictimIndex:
 
     def _special(self, grants: Iterable[Grant]) -> int:
         """The milli of accelerators among these, or of cores where there are none."""
-        grants = list(grants)
-        special = [one.milli for one in grants if self._fleet.kinds.get(one.device, "") != "cpu"]
-        return sum(special or [one.milli for one in grants])
+        held = [(self._fleet.kinds.get(one.device, ""), one.milli) for one in grants]
+        special = [milli for kind, milli in held if is_accelerator(kind)]
+        return sum(special or [milli for kind, milli in held if is_device(kind)])
 
     def _ran_s(self, stage: Running) -> float:
         if not stage.attained_device_s:
