@@ -1,0 +1,2 @@
+def measure(traces):
+    return {}, []
