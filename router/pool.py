@@ -9,14 +9,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.choice import Prompt, Remembered, unread
-from router.protocol import BOUNDS, Member, MemberNews, Served, ServiceNews, Table
+from router.choice import USUAL_TOKENS, Prompt, Remembered, unread
+from router.protocol import BOUNDS, EngineLoad, Member, MemberNews, Served, ServiceNews, Table
 
 if TYPE_CHECKING:
     from router.upstream import Upstream
 
 # After so many failures in a row, or probes that were not answered, a replica gets no requests for a while.
 PATIENCE: Final = 3
+# An agent that is restarted does not say for a few seconds who listens.
+UNOWNED_PATIENCE: Final = 15
 OPEN_S: Final = 5.0
 # A token that is read anew takes time, and pushes one out of the cache that may be read again: it counts twice.
 AFRESH: Final = 2
@@ -40,14 +42,26 @@ class Place:
         self.open_until = 0.0
         self.fault = "it has not answered its health check yet"
         self.remembered = Remembered()
+        self.load: EngineLoad | None = None
+        self.foreign = 0
 
     def takes(self, most: int, now: float) -> bool:
         """Whether it may get a request."""
-        return self.is_healthy and not self.member.draining and self.outstanding < most and now >= self.open_until
+        is_there = self.is_healthy and self.member.owned and not self.member.draining
+        return is_there and self.outstanding < most and now >= self.open_until
 
     def cost(self, prompt: Prompt) -> int:
         """Return what a request costs here: tokens that others have to read and write, and those it reads anew."""
-        return self.reading + self.writing + AFRESH * unread(prompt, self.remembered)
+        return self.reading + self.writing + self.foreign + AFRESH * unread(prompt, self.remembered)
+
+    def told(self, load: EngineLoad | None) -> None:
+        """Take what its engine says, None if it says nothing: what it has beyond ours is the work of other routers."""
+        self.load, self.foreign = load, 0
+        if load is None:
+            return
+        self.foreign = USUAL_TOKENS * max(0, (load.running or 0) + (load.waiting or 0) - self.outstanding)
+        if load.room:
+            self.remembered.keep(load.room)
 
     def failed(self, why: str) -> None:
         """Count a failure of a request; after several in a row it gets none for a while."""
@@ -69,12 +83,15 @@ class Place:
             self.missed, self.is_healthy, self.fault = 0, True, ""
             return
         self.missed, self.fault = self.missed + 1, fault[:200]
-        if self.missed >= PATIENCE:
+        if self.missed >= (PATIENCE if self.member.owned else UNOWNED_PATIENCE):
             self.is_healthy = False
 
     def news(self) -> MemberNews:
         is_well = self.is_healthy and time.monotonic() >= self.open_until
-        return MemberNews(self.member.id, is_well, self.outstanding, self.member.draining, self.fault)
+        tokens = self.reading + self.writing
+        return MemberNews(
+            self.member.id, is_well, self.outstanding, self.member.draining, self.fault, tokens, self.load
+        )
 
     def close(self) -> None:
         """Close the connections that nobody uses."""

@@ -1,31 +1,39 @@
-"""Health checks of the replicas: a GET of the path that their engine has for it, once a second."""
+"""Health checks of the replicas: a GET of the path that their engine has for it, once a second.
+
+Engines that tell how busy they are are asked for that too, every few seconds.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from router.pool import Place, Pools
+from router import load
+from router.pool import Place, Pool, Pools
+from router.protocol import EngineLoad
 from router.upstream import Broken, connect
 
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 2.0
 AT_ONCE: Final = 64
+# In so many rounds an engine is asked once how busy it is.
+LOAD_ROUNDS: Final = 3
 
 
 class _Verdict:
-    """Takes the answer to a probe, of which only the status counts."""
+    """Takes the answer to a probe: its status, and the beginning of its body."""
 
     is_full = False
 
-    def __init__(self) -> None:
-        self.status = 0
+    def __init__(self, most: int = 0) -> None:
+        self.status, self.body, self._most = 0, bytearray(), most
 
     def begin(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
         self.status = status
 
     def piece(self, body: bytes) -> None:
-        pass
+        self.body += body[: self._most - len(self.body)]
 
     def finish(self) -> None:
         pass
@@ -33,15 +41,11 @@ class _Verdict:
 
 async def probe(place: Place) -> str:
     """Ask a replica how it is; return what is wrong, empty if nothing is."""
-    member, verdict = place.member, _Verdict()
-    lines = f"GET {member.health} HTTP/1.1\r\nhost: {member.host}\r\nauthorization: Bearer {member.key}\r\n"
+    if not place.member.owned:
+        return f"its job does not listen at port {place.member.port}, or another process does"
+    verdict = _Verdict()
     try:
-        async with asyncio.timeout(ANSWER_S):
-            link = await connect(member.host, member.port)
-            try:
-                await link.ask(f"{lines}connection: close\r\n\r\n".encode(), verdict, ANSWER_S, ANSWER_S)
-            finally:
-                link.close()
+        await _get(place, place.member.health, verdict)
     except TimeoutError:
         return f"its health check took more than {ANSWER_S:g} s"
     except Broken as broken:
@@ -50,20 +54,45 @@ async def probe(place: Place) -> str:
     return "" if verdict.status == 200 else f"its health check answered {verdict.status}"
 
 
+async def ask_load(place: Place, names: Mapping[str, Sequence[str]]) -> EngineLoad | None:
+    """Ask an engine how busy it is; None if it does not say. An answer that is too long is not read at all."""
+    verdict = _Verdict(load.MOST_BYTES + 1)
+    try:
+        await _get(place, load.PATH, verdict)
+    except (TimeoutError, Broken):
+        return None
+    if verdict.status != 200 or len(verdict.body) > load.MOST_BYTES:
+        return None
+    return load.read(verdict.body.decode("utf-8", "replace"), names)
+
+
+async def _get(place: Place, path: str, verdict: _Verdict) -> None:
+    """Raises TimeoutError and :class:`Broken`."""
+    member = place.member
+    lines = f"GET {path} HTTP/1.1\r\nhost: {member.host}\r\nauthorization: Bearer {member.key}\r\n"
+    async with asyncio.timeout(ANSWER_S):
+        link = await connect(member.host, member.port)
+        try:
+            await link.ask(f"{lines}connection: close\r\n\r\n".encode(), verdict, ANSWER_S, ANSWER_S)
+        finally:
+            link.close()
+
+
 async def keep(pools: Pools) -> None:
     """Probe all replicas for ever."""
-    room = asyncio.Semaphore(AT_ONCE)
+    room, number = asyncio.Semaphore(AT_ONCE), 0
 
-    async def look(place: Place, wake: list[None]) -> None:
+    async def look(pool: Pool, place: Place) -> None:
         async with room:
-            was_healthy = place.is_healthy
             place.probed(await probe(place))
-            if place.is_healthy and not was_healthy:
-                wake.append(None)
+            names = pool.served.signals.get(place.member.revision)
+            if names and place.is_healthy and place.member.owned and (number + place.member.id) % LOAD_ROUNDS == 0:
+                place.told(await ask_load(place, names))
 
     while True:
-        fresh: list[None] = []
-        await asyncio.gather(*(look(place, fresh) for place in pools.places()))
+        number += 1
+        there = [(pool, place) for pool in pools.by_name.values() for place in pool.places.values()]
+        await asyncio.gather(*(look(pool, place) for pool, place in there))
         # Also those whose breaker closes by time alone.
         for pool in pools.by_name.values():
             pool.wake()

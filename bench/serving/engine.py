@@ -64,6 +64,10 @@ LLAMA_70B = Hardware(
 LLAMA_8B = Hardware(
     16.1e9, 8.03e9, 32, 4_096, 32 * 2 * 8 * 128 * 2, H100_BYTES - SPARE - 16.1e9, H100_FLOPS, H100_BYTES_PER_S
 )
+# An L4: 121 TFLOPS dense in bfloat16, 300 GB/s, 24 GB; vLLM reads 2,048 tokens a step on devices of this size.
+LLAMA_8B_L4 = Hardware(
+    16.1e9, 8.03e9, 32, 4_096, 32 * 2 * 8 * 128 * 2, 0.9 * 24e9 - 2e9 - 16.1e9, 0.45 * 121e12, 0.7 * 300e9, 2_048
+)
 
 
 class PrefixCache:
