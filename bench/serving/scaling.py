@@ -1,8 +1,8 @@
 """How many replicas a service has, on a trace of requests a second: the autoscaler against a fixed number.
 
 ``controlplane.services.autoscale`` and ``.reconcile`` decide once a second, as the worker lets them, from what the
-router would report; ``router.pool`` chooses; the replicas are simulated (``bench.serving.engine``), time is virtual. The
-fixed number has the same device-hours: where that is no whole number, the share lies between those of its neighbours.
+router would report; ``router.pool`` chooses; the replicas are simulated (``bench.serving.engine``), time is virtual.
+The fixed number has the same device-hours: where that is no whole number, the share lies between its neighbours'.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from router.protocol import BOUNDS, Member, Served
 
 HARDWARE = LLAMA_8B_L4
 MOST = 40
-# What the service file says: the target was found on the first half of the trace, the rest are the defaults.
-TARGET = 14.0
+# What the service file says: target and limit were found on the first half of the trace, the rest are the defaults.
+TARGET = 10.0
+CONCURRENCY = 13
 SLO_S = 1.0
 # From the submission of a replica's job to its first answer: measured with the built-in server, and one that loads.
 START_S, SLOW_START_S = 2.0, 60.0
@@ -70,7 +71,7 @@ class _Service:
     changes: int = 0
 
     def __post_init__(self) -> None:
-        self.pool = Pool(Served(1, "bench", "m", [], wait_s=1e6, queue=100_000))
+        self.pool = Pool(Served(1, "bench", "m", [], concurrency=CONCURRENCY, wait_s=1e6, queue=100_000))
 
     def start(self, *, is_ready: bool = False) -> None:
         number = self.changes = self.changes + 1
@@ -92,7 +93,7 @@ class _Service:
             for n in self.began
             if now - self.began[n] >= self.start_s
         ]
-        self.pool.update(Served(1, "bench", "m", members, wait_s=1e6, queue=100_000))
+        self.pool.update(Served(1, "bench", "m", members, concurrency=CONCURRENCY, wait_s=1e6, queue=100_000))
         for place in self.pool.places.values():
             if not place.is_healthy:
                 place.probed("")

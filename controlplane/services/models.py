@@ -96,7 +96,8 @@ class Replica(models.Model):
     """One copy of a service: a job, and the port at which it answers.
 
     ``job`` is the number of its job. ``is_healthy``, ``outstanding``, ``load`` (``router.protocol.EngineLoad``) and
-    ``fault`` are as a router reported at ``news_at``; ``is_left`` once a router sends it nothing more. ``ready_at`` is when it first answered.
+    ``fault`` are as a router reported at ``news_at``; ``is_left`` once a router sends it nothing more. ``ready_at`` is
+    when it first answered.
     """
 
     revision = models.ForeignKey(
