@@ -28,6 +28,7 @@ NAMES = (
     "live_pages",
     "contract",
 )
+WITH_ROWS = ("engine", "contract", "services")
 
 
 def main() -> int:
@@ -36,7 +37,10 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
     parser.add_argument(
-        "--only", metavar="ROW[,ROW]", default="", help="of the engine's or the contract's rows, only these"
+        "--only",
+        metavar="ROW[,ROW]",
+        default="",
+        help="of the engine's, the contract's or the services' rows, only these",
     )
     parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop and of reports, how many nodes")
     parser.add_argument(
@@ -45,8 +49,8 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="of the contract, a quick run for a laptop")
     parser.add_argument("--inputs", type=int, metavar="N", help="of the fuzzing, how many inputs in all")
     arguments = parser.parse_args()
-    if arguments.only and arguments.name not in ("engine", "contract"):
-        parser.error("--only chooses rows of the engine or of the contract; the other measurements are one row each")
+    if arguments.only and arguments.name not in WITH_ROWS:
+        parser.error(f"--only chooses rows of {', '.join(WITH_ROWS)}; the other measurements are one row each")
     if arguments.small and arguments.name != "contract":
         parser.error("--small is a quick run of the contract")
     if arguments.inputs is not None and (arguments.name != "fuzz" or arguments.inputs < 1):
@@ -60,7 +64,7 @@ def main() -> int:
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
     chosen: dict[str, Any] = {}
-    if arguments.name in ("engine", "contract"):
+    if arguments.name in WITH_ROWS:
         chosen["only"] = [row for row in arguments.only.split(",") if row]
     if arguments.nodes:
         chosen["nodes"] = arguments.nodes

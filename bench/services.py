@@ -7,15 +7,13 @@ adds is the difference to the same load without it, in turns. Updates and kills 
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +23,9 @@ import psutil
 
 from bench.delegated import ray_figures, slurm_figures
 from bench.figures import Figures, quantile
+from bench.serving import prefix, scaling
 from bench.serving.load import Load, Under, request, streams
+from bench.serving.router import PATH, router, until
 from bench.stack import ROOT, Bench, fresh_stack
 from deploy.local.port import free_port
 from switchyard import jobfile
@@ -35,31 +35,56 @@ EXAMPLE = ROOT / "examples" / "serve"
 PATIENCE_S = 180.0
 COLD_STARTS, WARM_CALLS = 7, 500
 FUNCTION = "def handle(event):\n    return {'sum': sum(event)}\n"
+ROWS = ("router", "load", "functions", "slurm", "ray", "prefix", "autoscale")
 
 
-def measure() -> Figures:
-    """Return the figures of the router, and how many requests updates and kills failed."""
-    with tempfile.TemporaryDirectory(prefix="yard-bench-") as folder, _router(Path(folder)) as (port, behind):
-        figures = _added(port, behind)
-    with fresh_stack() as bench:
-        figures |= _under_load(bench)
-        figures |= functions(bench)
-    figures |= slurm_figures() | ray_figures()
-    remarks = [
-        "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
-        "slurm_overhead_ms: submission to start, through the stack less by sbatch alone; medians, in turns",
-        "foreign_lost, foreign_doubled: of 100 jobs, with the agent killed six times and slurmctld five",
-        "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
-        f"function_cold_ms: median of {COLD_STARTS} first calls of a function without replicas, from call to answer;"
-        " function_cold_most_ms: the longest of them",
-        "function_warm_ms, function_warm_p99_ms: one call after the other over one connection, from call to answer",
-    ]
+def measure(only: Sequence[str] = ()) -> Figures:
+    """Return the figures of the rows that are named, of all if none is."""
+    rows = [row for row in ROWS if row in (only or ROWS)]
+    if not rows:
+        raise SystemExit(f"the rows of services are {', '.join(ROWS)}")
+    figures: dict[str, float] = {}
+    remarks: list[str] = []
+    if "router" in rows:
+        with tempfile.TemporaryDirectory(prefix="yard-bench-") as folder, _door(Path(folder)) as (port, behind):
+            figures |= _added(port, behind)
+        remarks.append("router_p50_ms, router_p99_ms: time to the first byte through the router less that without it")
+    if {"load", "functions"} & {*rows}:
+        with fresh_stack() as bench:
+            if "load" in rows:
+                figures |= _under_load(bench)
+                remarks.append(
+                    "kill_cut: answers that had begun when their replica was killed; nothing can repeat those"
+                )
+            if "functions" in rows:
+                figures |= functions(bench)
+                remarks += [
+                    f"function_cold_ms: median of {COLD_STARTS} first calls of a function that sleeps",
+                    "function_warm_ms, function_warm_p99_ms: one call after the other over one connection",
+                ]
+    if "slurm" in rows:
+        figures |= slurm_figures()
+        remarks += [
+            "slurm_overhead_ms: submission to start, through the stack less by sbatch alone; medians, in turns",
+            "foreign_lost, foreign_doubled: of 100 jobs, with the agent killed six times and slurmctld five",
+        ]
+    if "ray" in rows:
+        figures |= ray_figures()
+    for row, module in (("prefix", prefix), ("autoscale", scaling)):
+        if row in rows and (traces := os.environ.get("YARD_TRACES")):
+            found, said = module.measure(Path(traces))
+            figures |= found
+            remarks += said
+        elif row in rows:
+            remarks.append(
+                f"{row}: absent, YARD_TRACES names no folder of traces (docs/benchmarks says where they are)"
+            )
     return Figures({**figures}, remarks)
 
 
 def _added(port: int, behind: int) -> dict[str, float]:
     """Measure the same load with and without the router, in turns, and keep the best round of each."""
-    through = request("/s/bench/none/v1/completions", "bench", "yard_of-the-bench")
+    through = request(PATH, "bench", "yard_of-the-bench")
     direct = request("/v1/completions", "bench")
     firsts: dict[int, list[list[float]]] = {port: [], behind: []}
     rates: dict[int, float] = {port: 0.0, behind: 0.0}
@@ -84,56 +109,19 @@ def _added(port: int, behind: int) -> dict[str, float]:
 
 
 @contextmanager
-def _router(folder: Path) -> Iterator[tuple[int, int]]:
+def _door(folder: Path) -> Iterator[tuple[int, int]]:
     """A router before two replicas; yields its port, and that of the first replica."""
-    ports = [free_port(23_100), free_port(23_200), free_port(23_300)]
-    members = [
-        {"id": n, "revision": 1, "host": "127.0.0.1", "port": port, "key": "k", "health": "/health"}
-        for n, port in enumerate(ports[1:], 1)
+    ports = [free_port(23_200), free_port(23_300)]
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "bench.serving.replica", str(port)], cwd=ROOT) for port in ports
     ]
-    table = {"services": [{"id": 1, "project": "bench", "name": "none", "members": members}]}
-
-    class Told(BaseHTTPRequestHandler):
-        """Answers as the control plane would."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            body = json.dumps(table if "sync" in self.path else {"user": "bench", "services": [1]}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *words: object) -> None:
-            pass
-
-    control = ThreadingHTTPServer(("127.0.0.1", 0), Told)
-    threading.Thread(target=control.serve_forever, daemon=True).start()
-    (folder / "key").write_text("of the bench")
-    url = f"http://127.0.0.1:{control.server_address[1]}"
-    words = ["router", "--control", url, "--key-file", str(folder / "key"), "--port", str(ports[0])]
-    commands = [["bench.serving.replica", str(port)] for port in ports[1:]] + [words]
-    processes = [subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT) for command in commands]
     try:
-        asked = request("/s/bench/none/v1/completions", "bench", "yard_of-the-bench")
-        _until(lambda: not asyncio.run(streams(ports[0], asked, count=1, at_once=1)).failed)
-        yield ports[0], ports[1]
+        with router(folder, ports) as own:
+            yield own, ports[0]
     finally:
         for process in processes:
             process.terminate()
             process.wait()
-        control.shutdown()
-        control.server_close()
-
-
-def _until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not claim():
-        if time.monotonic() > deadline:
-            raise SystemExit("it did not come to pass")
-        time.sleep(0.2)
 
 
 def _under_load(bench: Bench) -> dict[str, float]:
@@ -148,7 +136,7 @@ def _under_load(bench: Bench) -> dict[str, float]:
         one, open_ = now["service"], [each for each in now["replicas"] if each["state"] != "ENDED"]
         return bool(one["ready"] == 2 == len(open_) and all(each["revision"] == one["revision"] for each in open_))
 
-    _until(settled)
+    until(settled)
     found: Any = services.get(number)
     place, token = urlsplit(found["service"]["address"]), bench.client.wire.address[1]
     cold_s = found["service"]["cold_start_s"]
@@ -156,11 +144,11 @@ def _under_load(bench: Bench) -> dict[str, float]:
     def loaded(what: Callable[[], None], *, is_stream: bool) -> Load:
         asked = request(f"{place.path}/completions", place.netloc, token, tokens=6, is_stream=is_stream)
         with Under(place.port or 0, asked, at_once=4, done=b"[DONE]" if is_stream else b"") as under:
-            _until(lambda: len(under.load.whole) > 50)
+            until(lambda: len(under.load.whole) > 50)
             what()
-            _until(settled)
+            until(settled)
             count = len(under.load.whole)
-            _until(lambda: len(under.load.whole) > count + 50)
+            until(lambda: len(under.load.whole) > count + 50)
         return under.load
 
     def update() -> None:
@@ -172,7 +160,7 @@ def _under_load(bench: Bench) -> dict[str, float]:
         ended = sum(each["state"] == "ENDED" for each in now["replicas"])
         _process(str(job)).kill()
         newest: Callable[[], Any] = lambda: services.get(number)  # noqa: E731
-        _until(lambda: sum(each["state"] == "ENDED" for each in newest()["replicas"]) > ended)
+        until(lambda: sum(each["state"] == "ENDED" for each in newest()["replicas"]) > ended)
 
     updated = loaded(update, is_stream=True)
     killed, streamed = loaded(kill, is_stream=False), loaded(kill, is_stream=True)
@@ -192,7 +180,7 @@ def functions(bench: Bench) -> dict[str, float]:
     made: Any = functions.create("add", code=FUNCTION, options={"idle_s": 1, "max": 1})
     number, address = made["function"]["id"], made["function"]["address"]
     newest: Callable[[], Any] = lambda: functions.get(number)["function"]  # noqa: E731
-    _until(lambda: newest()["state"] == "READY")
+    until(lambda: newest()["state"] == "READY")
     headers = {"authorization": f"Bearer {bench.client.wire.address[1]}"}
 
     def call(http: httpx.Client) -> float:
@@ -205,7 +193,7 @@ def functions(bench: Bench) -> dict[str, float]:
 
     cold, warm = [], []
     for _ in range(COLD_STARTS):
-        _until(lambda: newest()["state"] == "ASLEEP")
+        until(lambda: newest()["state"] == "ASLEEP")
         with httpx.Client(headers=headers, timeout=60) as http:
             cold.append(call(http))
     with httpx.Client(headers=headers, timeout=60) as http:

@@ -1,8 +1,9 @@
 """Which replica gets a request: the one where it adds the least work, given what that has read already.
 
-A prompt is a chain of blocks of text; the digest of a block stands for all of the prompt up to its end. Each replica
-remembers the digests of the newest prompts that it was given, a bounded number of them, as its engine's prefix cache
-does. The work of a request is its prompt without the blocks that the replica has, and the tokens that it asks for.
+A prompt is a chain of blocks of text; the digest of a block stands for all of the prompt up to its end, so that a set
+of digests is a tree of prefixes. For each replica the digests of the newest prompts that it was given are remembered,
+a bounded number of them, as its engine's prefix cache does. The work of a request is its prompt without the longest
+beginning that the replica has, and the tokens that it asks for.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Final
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
+# The first blocks are short, for prompts that share a short beginning; the others long, so that fewer are remembered.
 BLOCK: Final = 256
+SHORT_BLOCKS: Final = 4
+LONG_BLOCK: Final = 1_024
 BYTES_A_TOKEN: Final = 4
-MOST_BLOCKS: Final = 256
+MOST_BLOCKS: Final = 768
 MOST_REMEMBERED: Final = 16_384
 USUAL_TOKENS: Final = 256
 MOST_TOKENS: Final = 32_768
@@ -57,11 +61,20 @@ class Prompt:
 
 def blocks_of(text: str) -> list[int]:
     """Return the digests of the first blocks of a text; the same beginning has the same digests."""
-    digest, found = 0, []
-    for start in range(0, min(len(text), MOST_BLOCKS * BLOCK) - BLOCK + 1, BLOCK):
-        digest = hash((digest, text[start : start + BLOCK]))
+    digest, start, found = 0, 0, []
+    for count in range(1, MOST_BLOCKS + 1):
+        end = length_of(count)
+        if end > len(text):
+            break
+        digest = hash((digest, text[start:end]))
         found.append(digest)
+        start = end
     return found
+
+
+def length_of(count: int) -> int:
+    """Return how many characters the first ``count`` blocks have."""
+    return count * BLOCK if count <= SHORT_BLOCKS else SHORT_BLOCKS * BLOCK + (count - SHORT_BLOCKS) * LONG_BLOCK
 
 
 def _texts(value: object) -> Iterable[str]:
@@ -77,12 +90,17 @@ def _texts(value: object) -> Iterable[str]:
 
 
 class Remembered:
-    """The blocks that a replica was given of late."""
+    """The blocks that a replica was given of late: ``most``, at the most."""
 
-    __slots__ = ("_blocks",)
+    __slots__ = ("_blocks", "most")
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[int, None] = OrderedDict()
+        self.most = MOST_REMEMBERED
+
+    def keep(self, tokens: int) -> None:
+        """Remember no more than an engine with room for so many tokens can have kept."""
+        self.most = min(MOST_REMEMBERED, max(1, tokens * BYTES_A_TOKEN // LONG_BLOCK))
 
     def length(self, blocks: Sequence[int]) -> int:
         """Return how many of the first blocks are remembered."""
@@ -91,16 +109,20 @@ class Remembered:
                 return count
         return len(blocks)
 
-    def add(self, blocks: Iterable[int]) -> None:
-        """Remember the blocks of a prompt as the newest; the oldest go."""
-        for block in blocks:
+    def add(self, blocks: Sequence[int]) -> None:
+        """Remember the blocks of a prompt as the newest, its beginning last; the oldest go."""
+        for block in reversed(blocks):
             self._blocks[block] = None
             self._blocks.move_to_end(block)
-        while len(self._blocks) > MOST_REMEMBERED:
+        while len(self._blocks) > self.most:
             self._blocks.popitem(last=False)
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._blocks.clear()
 
-def work(prompt: Prompt, remembered: Remembered) -> int:
-    """Return how many tokens a replica that remembers this has to compute for a prompt."""
-    known = remembered.length(prompt.blocks) * BLOCK // BYTES_A_TOKEN
-    return max(1, prompt.prompt_tokens - known) + prompt.answer_tokens
+
+def unread(prompt: Prompt, remembered: Remembered) -> int:
+    """Return how many tokens of a prompt a replica that remembers this has to read."""
+    known = length_of(remembered.length(prompt.blocks)) // BYTES_A_TOKEN
+    return max(1, prompt.prompt_tokens - known)

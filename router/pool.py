@@ -9,15 +9,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.choice import Prompt, Remembered, work
-from router.protocol import BOUNDS, Member, MemberNews, Served, ServiceNews, Table
+from router.choice import USUAL_TOKENS, Prompt, Remembered, unread
+from router.protocol import BOUNDS, EngineLoad, Member, MemberNews, Served, ServiceNews, Table
 
 if TYPE_CHECKING:
     from router.upstream import Upstream
 
 # After so many failures in a row, or probes that were not answered, a replica gets no requests for a while.
 PATIENCE: Final = 3
+# An agent that is restarted does not say for a few seconds who listens.
+UNOWNED_PATIENCE: Final = 15
 OPEN_S: Final = 5.0
+# A token that is read anew takes time, and pushes one out of the cache that may be read again: it counts twice.
+AFRESH: Final = 2
 
 
 class NoReplica(Exception):
@@ -30,16 +34,34 @@ class Place:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.idle: list[Upstream] = []
-        self.outstanding = self.tokens = self.failures = self.missed = 0
+        # Tokens of prompts whose answers have not begun, and of answers that are not whole.
+        self.reading = self.writing = 0
+        self.outstanding = self.failures = self.missed = 0
         # It gets requests once it has answered a probe.
         self.is_healthy = False
         self.open_until = 0.0
         self.fault = "it has not answered its health check yet"
         self.remembered = Remembered()
+        self.load: EngineLoad | None = None
+        self.foreign = 0
 
     def takes(self, most: int, now: float) -> bool:
         """Whether it may get a request."""
-        return self.is_healthy and not self.member.draining and self.outstanding < most and now >= self.open_until
+        is_there = self.is_healthy and self.member.owned and not self.member.draining
+        return is_there and self.outstanding < most and now >= self.open_until
+
+    def cost(self, prompt: Prompt) -> int:
+        """Return what a request costs here: tokens that others have to read and write, and those it reads anew."""
+        return self.reading + self.writing + self.foreign + AFRESH * unread(prompt, self.remembered)
+
+    def told(self, load: EngineLoad | None) -> None:
+        """Take what its engine says, None if it says nothing: what it has beyond ours is the work of other routers."""
+        self.load, self.foreign = load, 0
+        if load is None:
+            return
+        self.foreign = USUAL_TOKENS * max(0, (load.running or 0) + (load.waiting or 0) - self.outstanding)
+        if load.room:
+            self.remembered.keep(load.room)
 
     def failed(self, why: str) -> None:
         """Count a failure of a request; after several in a row it gets none for a while."""
@@ -55,21 +77,53 @@ class Place:
     def probed(self, fault: str) -> None:
         """Note what came of a probe; empty is good."""
         if not fault:
+            if not self.is_healthy:
+                # It may have begun anew, with an empty cache.
+                self.remembered.clear()
             self.missed, self.is_healthy, self.fault = 0, True, ""
             return
         self.missed, self.fault = self.missed + 1, fault[:200]
-        if self.missed >= PATIENCE:
+        if self.missed >= (PATIENCE if self.member.owned else UNOWNED_PATIENCE):
             self.is_healthy = False
 
     def news(self) -> MemberNews:
         is_well = self.is_healthy and time.monotonic() >= self.open_until
-        return MemberNews(self.member.id, is_well, self.outstanding, self.member.draining, self.fault)
+        tokens = self.reading + self.writing
+        return MemberNews(
+            self.member.id, is_well, self.outstanding, self.member.draining, self.fault, tokens, self.load
+        )
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
         for link in self.idle:
             link.close()
         self.idle.clear()
+
+
+class Taken:
+    """A request's hold on a replica: what it adds to the work there."""
+
+    __slots__ = ("_pool", "_reading", "_writing", "place")
+
+    def __init__(self, pool: Pool, place: Place, prompt: Prompt) -> None:
+        self.place, self._pool = place, pool
+        self._reading, self._writing = unread(prompt, place.remembered), prompt.answer_tokens
+        place.outstanding += 1
+        place.reading += self._reading
+        place.writing += self._writing
+        place.remembered.add(prompt.blocks)
+
+    def begun(self) -> None:
+        """Note that the answer has begun: the prompt is read."""
+        self.place.reading -= self._reading
+        self._reading = 0
+
+    def release(self) -> None:
+        """Give back what was taken; the next that waits may look."""
+        self.begun()
+        self.place.outstanding -= 1
+        self.place.writing -= self._writing
+        self._pool.wake()
 
 
 class Pool:
@@ -121,8 +175,8 @@ class Pool:
         self.room -= 1
         return True
 
-    async def choose(self, prompt: Prompt, but: set[int]) -> Place:
-        """Return a replica for a request, other than those that failed it; waits while all are busy.
+    async def take(self, prompt: Prompt, but: set[int]) -> Taken:
+        """Take a replica for a request, other than those that failed it; waits while all are busy.
 
         Raises :class:`NoReplica`.
         """
@@ -141,9 +195,7 @@ class Pool:
             self.wake()  # there may be room for one more
         if was_cold:
             self.cold_ms = max(self.cold_ms, round((time.monotonic() - began) * 1000))
-        place.outstanding += 1
-        place.tokens += work(prompt, place.remembered)
-        return place
+        return Taken(self, place, prompt)
 
     def has_healthy(self) -> bool:
         """Whether a replica answers its health check, busy or not."""
@@ -169,12 +221,6 @@ class Pool:
                 raise NoReplica(f"no replica took it within {self.served.wait_s:g} s") from None
             raise
 
-    def release(self, place: Place, tokens: int) -> None:
-        """Give back what :meth:`choose` took."""
-        place.outstanding -= 1
-        place.tokens -= tokens
-        self.wake()
-
     def wake(self) -> None:
         """Let the first that waits look again; it lets the next look once it has found a replica."""
         while self.waiting:
@@ -193,7 +239,7 @@ class Pool:
         self.turn += 1
         members = [place for place in others if group is None or place.member.revision == group]
         start = self.turn % len(members)
-        return min(members[start:] + members[:start], key=lambda one: one.tokens + work(prompt, one.remembered))
+        return min(members[start:] + members[:start], key=lambda one: one.cost(prompt))
 
     def _group(self, there: Iterable[int]) -> int | None:
         """Return the revision whose turn it is by the weights; None if all that are there count alike."""

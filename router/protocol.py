@@ -26,7 +26,9 @@ Name = Annotated[str, Meta(max_length=63)]
 class Member(Struct, frozen=True):
     """A replica that has a place: where it listens, the key that it asks for, and what of it is wanted.
 
-    A ``draining`` one gets no new request. ``revision`` is a group in ``Served.weights``.
+    A ``draining`` one gets no new request. ``revision`` is a group in ``Served.weights``. ``owned`` says that the
+    replica's own processes listen at its port, and nobody else's; only then is anything sent there. One that ``proves``
+    is a server of ours: its health check shows that it knows the key, before anybody looked who listens.
     """
 
     id: int
@@ -36,13 +38,16 @@ class Member(Struct, frozen=True):
     key: str
     health: str
     draining: bool = False
+    owned: bool = True
+    proves: bool = False
 
 
 class Served(Struct, frozen=True):
     """One service, as the router sees it.
 
     ``weights`` are shares of the requests by revision; a revision that is not there gets none unless no other can
-    serve. Sizes are in bytes, times in seconds; ``wait_s`` is how long a request waits for a replica.
+    serve. Sizes are in bytes, times in seconds; ``wait_s`` is how long a request waits for a replica. ``signals`` maps
+    by revision what is read of an engine's metrics to the names that it may have there (``router.load``).
     """
 
     id: int
@@ -58,6 +63,7 @@ class Served(Struct, frozen=True):
     body_bytes: int = 8 * 2**20
     requests_per_s: float = 0.0
     is_function: bool = False
+    signals: dict[int, dict[str, list[str]]] = {}
 
 
 class Table(Struct, frozen=True):
@@ -110,14 +116,29 @@ class CallEnds(Struct, frozen=True):
     calls: Annotated[list[CallEnd], Meta(max_length=MOST_TAKEN)]
 
 
+class EngineLoad(Struct, frozen=True, omit_defaults=True):
+    """How busy an engine says that it is; null where it does not tell.
+
+    ``cache`` is the used share of its cache of keys and values, from 0 to 1, ``room`` the tokens that fit into it.
+    """
+
+    running: Count | None = None
+    waiting: Count | None = None
+    cache: Annotated[float, Meta(ge=0, le=1)] | None = None
+    room: Count | None = None
+
+
 class MemberNews(Struct, frozen=True):
-    """How a replica is: whether it answers its health check, and how many requests it is busy with."""
+    """How a replica is: whether it answers its health check, how many requests it is busy with, and how many tokens
+    of prompts and answers these have to read and write. ``load`` is what its engine says, null if it is not asked."""
 
     id: Count
     healthy: bool
     outstanding: Count
     draining: bool
     fault: Annotated[str, Meta(max_length=200)] = ""
+    tokens: Count = 0
+    load: EngineLoad | None = None
 
 
 class ServiceNews(Struct, frozen=True):

@@ -7,10 +7,10 @@ import time
 import uuid
 from typing import Final
 
-from router.choice import Prompt, work
+from router.choice import Prompt
 from router.front import Carried, Front, Kept, Refused
 from router.keys import Keys
-from router.pool import NoReplica, Place, Pool, Pools
+from router.pool import NoReplica, Place, Pool, Pools, Taken
 from router.upstream import Broken, Upstream, connect
 
 TRIES: Final = 3
@@ -78,16 +78,15 @@ class Routing:
         last = ""
         for _ in range(TRIES):
             try:
-                place = await pool.choose(prompt, failed if len(failed) < len(pool.places) else set())
+                taken = await pool.take(prompt, failed if len(failed) < len(pool.places) else set())
             except NoReplica as none:
                 pool.refused += 1
                 raise Refused(
                     503, "no_replica", f"{none}{f'; the last one: {last}' if last else ''}", again_s=2
                 ) from None
-            tokens = work(prompt, place.remembered)
-            place.remembered.add(prompt.blocks)
+            place = taken.place
             try:
-                await self._asked(front, pool, place, began)
+                await self._asked(front, pool, taken, began)
             except Broken as broken:
                 place.failed(str(broken))
                 last = str(broken)
@@ -103,16 +102,16 @@ class Routing:
                 place.served()
                 return
             finally:
-                pool.release(place, tokens)
+                taken.release()
         raise Refused(502, "broken", f"{TRIES} replicas failed; the last one: {last}")
 
-    async def _asked(self, front: Carried, pool: Pool, place: Place, began: float) -> None:
+    async def _asked(self, front: Carried, pool: Pool, taken: Taken, began: float) -> None:
         """Ask one replica, over a connection that was kept if there is one."""
-        served = pool.served
+        served, place = pool.served, taken.place
         while True:
             link, was_kept = await _link(place)
             front.source = link
-            sink = _Timed(front, pool, began)
+            sink = _Timed(front, pool, taken, began)
             try:
                 can_stay = await link.ask(_bytes(front, place), sink, served.first_byte_s, served.idle_s)
             except Broken as broken:
@@ -133,14 +132,15 @@ class Routing:
 class _Timed:
     """Passes an answer on to the caller, and notes when it began."""
 
-    __slots__ = ("_began", "_front", "_pool")
+    __slots__ = ("_began", "_front", "_pool", "_taken")
 
-    def __init__(self, front: Carried, pool: Pool, began: float) -> None:
-        self._front, self._pool, self._began = front, pool, began
+    def __init__(self, front: Carried, pool: Pool, taken: Taken, began: float) -> None:
+        self._front, self._pool, self._taken, self._began = front, pool, taken, began
 
     def begin(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
         self._pool.count_first_byte(time.monotonic() - self._began)
         self._pool.errors += status >= 500
+        self._taken.begun()
         self._front.let_go()
         self._front.begin(status, headers, length)
 

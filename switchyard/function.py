@@ -248,7 +248,7 @@ class Connection:
             given[name.strip().lower()] = value.strip()
         stays = given.get(b"connection", b"").lower() != b"close"
         if first.startswith(b"GET /health "):
-            return self.say(200, b"{}", stays)
+            return self.say(200, self.proof(given.get(b"x-nonce", b"")[:64]), stays)
         if not same(given.get(b"authorization", b""), b"Bearer " + self.key):
             return self.say(401, fault("key", "this is not the key of this replica"), False)
         length = given.get(b"content-length", b"0")
@@ -270,6 +270,12 @@ class Connection:
         with self.door.busy():
             status, answer = self.function.call(event, info)
             return self.say(status, answer, stays)
+
+    def proof(self, nonce):
+        """Return what shows who asks that this process knows the key of the replica, without telling it."""
+        from hmac import digest
+
+        return b'{"proof":"%s"}' % digest(self.key, b"health " + nonce, "sha256").hex().encode()
 
     def read(self, length):
         """Return the body of a request; None if the caller went away."""

@@ -47,8 +47,9 @@ class StartedPart:
         self.reports = ReportFile(PartPaths(Path(intent.folder)).reports)
         self.watch = CheckpointWatch(intent.folder, rights)
         self.outputs: list[Output] = []
-        # Those of its named ports on which it listens.
+        # Those of its named ports on which it listens, and how often in a row it was seen to listen on none.
         self.listens: list[int] = []
+        self.looks = 0
 
     @property
     def is_live(self) -> bool:

@@ -74,7 +74,8 @@ class Service(msgspec.Struct, frozen=True):
 class ServiceReplica(msgspec.Struct, frozen=True):
     """One replica: its job, revision and port, where it runs, and how it stands.
 
-    ``state`` is PENDING, LOADING, READY, UNHEALTHY, DRAINING or ENDED.
+    ``state`` is PENDING, LOADING, READY, UNHEALTHY, DRAINING or ENDED. ``running`` and ``waiting`` are the requests
+    that its engine says it has, ``cache`` the used share of its cache of keys and values; null where it does not say.
     """
 
     id: int
@@ -84,6 +85,9 @@ class ServiceReplica(msgspec.Struct, frozen=True):
     port: int
     state: str
     outstanding: int
+    running: int | None
+    waiting: int | None
+    cache: float | None
     made_at: datetime
     ready_at: datetime | None
     ended_at: datetime | None
@@ -287,6 +291,9 @@ def _replica(row: ReplicaRow, node: str) -> ServiceReplica:
         row.port,
         state,
         row.outstanding,
+        row.load.get("running"),
+        row.load.get("waiting"),
+        row.load.get("cache"),
         row.made_at,
         row.ready_at,
         row.ended_at,

@@ -75,7 +75,9 @@ def read(value: object) -> ServiceFile:
 
 def _settings(top: Section, refusals: list[FieldError]) -> dict[str, Any]:
     low, high = _replicas(top, refusals)
-    target = Section(top.values.get("target") or {}, "/target", refusals, ("requests", "time_to_first_token", "idle"))
+    target = Section(
+        top.values.get("target") or {}, "/target", refusals, ("requests", "tokens", "time_to_first_token", "idle")
+    )
     rollout = Section(top.values.get("rollout") or {}, "/rollout", refusals, ("surge", "unavailable", "canary"))
     slo = Section(top.values.get("slo") or {}, "/slo", refusals, ("time_to_first_token", "share"))
     limits = Section(
@@ -92,6 +94,7 @@ def _settings(top: Section, refusals: list[FieldError]) -> dict[str, Any]:
         "min": low,
         "max": high,
         "target_requests": target.read("requests", number(0.1, 100_000), 8.0),
+        "target_tokens": target.read("tokens", number(1, 1_000_000_000), None),
         "target_first_byte_s": target.read("time_to_first_token", duration(0.001, 600.0), None),
         "idle_s": target.read("idle", duration(1.0, 30 * DAY_S), 300.0),
         "surge": surge,

@@ -21,9 +21,10 @@ class InferenceService(models.Model):
     """A model that answers requests: as many replicas of its present revision as ``wanted`` says.
 
     ``revision`` is the number of the one that is to serve, ``former`` of the last that did, which goes on where the new
-    one cannot. ``settings`` is what of the file needs no new replicas (see ``services.file``). ``queued``, ``active``
-    and ``asked_at`` are of the newest report of a router: how many requests wait and are answered, and when one came
-    last. ``wishes`` are the numbers of replicas that the last minutes asked for. A service that is deleted keeps its
+    one cannot. ``settings`` is what of the file needs no new replicas (see ``services.file``). ``queued``, ``active``,
+    ``tokens`` and ``asked_at`` are of the newest report of a router: how many requests wait and are answered, how much
+    there is to read and to write of them, and when one came last. ``wishes`` is what the autoscaler remembers of the
+    last minutes. A service that is deleted keeps its
     row until its replicas have ended. :mod:`controlplane.services.service` and ``.replicas`` alone write it.
     """
 
@@ -39,6 +40,7 @@ class InferenceService(models.Model):
     wishes = models.JSONField(default=list)
     queued = models.PositiveIntegerField(default=0)
     active = models.PositiveIntegerField(default=0)
+    tokens = models.PositiveBigIntegerField(default=0, db_default=0)
     asked_at = models.DateTimeField(null=True)
     heard_at = models.DateTimeField(null=True, help_text=_("When a router reported last."))
     fault = models.CharField(max_length=500, blank=True)
@@ -93,8 +95,9 @@ class ServiceRevision(models.Model):
 class Replica(models.Model):
     """One copy of a service: a job, and the port at which it answers.
 
-    ``job`` is the number of its job. ``is_healthy``, ``outstanding`` and ``fault`` are as a router reported at
-    ``news_at``; ``is_left`` once a router sends it nothing more. ``ready_at`` is when it first answered.
+    ``job`` is the number of its job. ``is_healthy``, ``outstanding``, ``load`` (``router.protocol.EngineLoad``) and
+    ``fault`` are as a router reported at ``news_at``; ``is_left`` once a router sends it nothing more. ``ready_at`` is
+    when it first answered.
     """
 
     revision = models.ForeignKey(
@@ -104,6 +107,7 @@ class Replica(models.Model):
     port = models.PositiveIntegerField()
     is_healthy = models.BooleanField(default=False)
     outstanding = models.PositiveIntegerField(default=0)
+    load = models.JSONField(default=dict, db_default={})
     is_left = models.BooleanField(default=False)
     news_at = models.DateTimeField(null=True)
     made_at = models.DateTimeField()

@@ -48,6 +48,8 @@ STEADY_S: Final = 60.0
 # So long after its last report a router is considered away: nothing is concluded from its silence.
 HEARD_S: Final = 10.0
 LONGEST_FAULT: Final = 500
+NO_PORT_PAUSE_S: Final = 10.0
+PORT_NAME: Final = "replica"
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ def follow(row: InferenceService, now: datetime) -> ServicePlan:
     for each in here:
         _note_ready(each, revisions[each.row.revision.number], now)
     is_heard = row.heard_at is not None and now - row.heard_at < timedelta(seconds=HEARD_S)
-    _scale(row, now)
+    _scale(row, here, now)
     wish = wish_of(row, revisions, now)
     plan = reconcile(wish, [_standing(each, row, is_heard, now) for each in here])
     by_id = {each.row.pk: each for each in here}
@@ -199,7 +201,7 @@ def _standing(each: _Seen, service: InferenceService, is_heard: bool, now: datet
     return ReplicaHere(row.pk, row.revision.number, standing, row.outstanding, is_left, drains_s)
 
 
-def _scale(row: InferenceService, now: datetime) -> None:
+def _scale(row: InferenceService, here: Iterable[_Seen], now: datetime) -> None:
     given = row.settings
     if row.deleted_at is not None:
         row.wanted, row.wishes = 0, []
@@ -207,20 +209,42 @@ def _scale(row: InferenceService, now: datetime) -> None:
     if given["min"] == given["max"]:
         row.wanted, row.wishes = given["min"], []
         return
-    minute = row.minutes.filter(at__gte=now - timedelta(seconds=90)).first()
+    counts = empty_counts()
+    for minute in row.minutes.filter(at__gt=now - timedelta(seconds=120)):
+        counts = [a + b for a, b in zip(counts, minute.first_bytes, strict=False)]
+    told = sum((each.row.load.get("running") or 0) + (each.row.load.get("waiting") or 0) for each in here)
     asked_at = row.asked_at or row.changed_at
     signals = autoscale.Signals(
         row.queued,
-        row.active,
-        minute.first_bytes if minute else (),
+        # Engines also tell of what came by other ways.
+        max(row.active, told),
+        counts,
         (now - max(asked_at, row.changed_at)).total_seconds(),
+        row.tokens,
+        _start_s(row),
     )
     bounds = autoscale.Bounds(
-        given["min"], given["max"], given["target_requests"], given["target_first_byte_s"], given["idle_s"]
+        given["min"],
+        given["max"],
+        given["target_requests"],
+        given["target_first_byte_s"],
+        given["idle_s"],
+        given.get("target_tokens"),
     )
-    wishes = [(float(at), int(number)) for at, number in row.wishes]
-    row.wanted, kept = autoscale.wanted(row.wanted, bounds, signals, wishes, now.timestamp())
-    row.wishes = kept
+    history = [
+        autoscale.Moment(float(each[0]), int(each[1]), float(each[2]), bool(each[3]))
+        for each in row.wishes
+        if len(each) == 4
+    ]
+    row.wanted, kept = autoscale.wanted(row.wanted, bounds, signals, history, now.timestamp())
+    row.wishes = [[round(one.at, 3), one.asked, round(one.load, 4), one.is_late] for one in kept]
+
+
+def _start_s(row: InferenceService) -> float:
+    """Return how long the newest replicas took from their submission to their first answer: the middle one of five."""
+    newest = Replica.objects.filter(revision__service=row, ready_at__isnull=False).order_by("-ready_at")[:5]
+    took = sorted((one.ready_at - one.made_at).total_seconds() for one in newest if one.ready_at)
+    return took[len(took) // 2] if took else autoscale.Signals.start_s
 
 
 def wish_of(row: InferenceService, revisions: dict[int, ServiceRevision], now: datetime) -> Wish:
@@ -250,7 +274,15 @@ def _stop(stopped: Iterable[_Seen], row: InferenceService, now: datetime) -> Non
 
 def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> None:
     """Submit the job of one more replica as the owner of the service, with all that holds for the owner's jobs."""
-    replica = Replica.objects.create(revision=revision, port=_port(), made_at=now)
+    port = _port()
+    if port is None:
+        with override("en"):
+            said = _("no port is free: all {count} from {first} to {last} are taken by replicas that have not ended")
+        revision.fault = said.format(count=LAST_PORT - FIRST_PORT + 1, first=FIRST_PORT, last=LAST_PORT)
+        revision.retry_at = now + timedelta(seconds=NO_PORT_PAUSE_S)
+        revision.save(update_fields=["fault", "retry_at"])
+        return
+    replica = Replica.objects.create(revision=revision, port=port, made_at=now)
     stage = file.stage_of(revision.template)
     env = {
         **(stage["stages"][0].get("env") or {}),
@@ -260,6 +292,9 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
         "SERVICE_REVISION": str(revision.number),
     }
     stage["stages"][0]["env"] = env
+    # Named, it is watched: the agent reports who listens there (see ``router_link``).
+    ports = stage["stages"][0].get("ports") or []
+    stage["stages"][0]["ports"] = [*ports, {"name": PORT_NAME, "port": replica.port}]
     labels = {**(revision.template.get("labels") or {}), LABEL: row.name}
     spec = {
         **stage,
@@ -288,11 +323,11 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
     replica.save(update_fields=["job"])
 
 
-def _port() -> int:
-    """Return a port that no other replica has."""
+def _port() -> int | None:
+    """Return a port that no other replica has; None if all are taken."""
     taken = set(Replica.objects.filter(ended_at=None).values_list("port", flat=True))
     free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]
-    return secrets.choice(free)
+    return secrets.choice(free) if free else None
 
 
 def _actor(row: InferenceService) -> str:

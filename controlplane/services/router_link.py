@@ -6,6 +6,7 @@ the keys of replicas, and never those of people: it sends digests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import wraps
@@ -27,7 +28,7 @@ from controlplane.accounts import service as access
 from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.functions import calls
-from controlplane.services import replicas
+from controlplane.services import engines, replicas
 from controlplane.services.models import InferenceService, Replica, ServiceMinute, ServiceRevision
 from controlplane.services.reconcile import weights
 from router.protocol import (
@@ -47,6 +48,7 @@ from router.protocol import (
 LARGEST: Final = 8 * 2**20
 # A row is written for what has changed, and else so often, in seconds.
 WRITTEN_S: Final = 5.0
+MOST_TOKENS: Final = 2**53
 
 View = Callable[[HttpRequest], HttpResponse]
 
@@ -138,24 +140,33 @@ def callable_by(user: User) -> Iterable[int]:
 
 def _take(report: Report, now: datetime) -> None:
     """Note what a router told. Each row is written by itself: a worker locks a service, and then its replicas."""
-    rows = Replica.objects.filter(pk__in=[news.id for news in report.members], ended_at=None).in_bulk()
+    rows = (
+        Replica.objects.select_related("revision")
+        .filter(pk__in=[news.id for news in report.members], ended_at=None)
+        .in_bulk()
+    )
     for news in report.members:
         row = rows.get(news.id)
         if row is None:
             continue
         is_left = row.drains_at is not None and news.draining and not news.outstanding
-        found = (news.healthy, news.outstanding, is_left, "" if news.healthy else news.fault)
+        load = msgspec.to_builtins(news.load) if news.load is not None else {}
+        found = (news.healthy, news.outstanding, is_left, "" if news.healthy else news.fault, load)
         is_old = row.news_at is None or now - row.news_at > timedelta(seconds=WRITTEN_S)
-        if is_old or found != (row.is_healthy, row.outstanding, row.is_left, row.fault):
-            values = dict(zip(("is_healthy", "outstanding", "is_left", "fault"), found, strict=True))
+        if is_old or found != (row.is_healthy, row.outstanding, row.is_left, row.fault, row.load):
+            values = dict(zip(("is_healthy", "outstanding", "is_left", "fault", "load"), found, strict=True))
             Replica.objects.filter(pk=row.pk, ended_at=None).update(news_at=now, **values)
+    tokens: Counter[int] = Counter()
+    for news in report.members:
+        if (row := rows.get(news.id)) is not None:
+            tokens[row.revision.service_id] += news.tokens
     for told in report.services:
-        _count(told, now)
+        _count(told, min(tokens[told.id], MOST_TOKENS), now)
 
 
-def _count(news: ServiceNews, now: datetime) -> None:
+def _count(news: ServiceNews, tokens: int, now: datetime) -> None:
     is_asked = bool(news.requests or news.queued or news.active)
-    change = {"queued": news.queued, "active": news.active, "heard_at": now}
+    change = {"queued": news.queued, "active": news.active, "tokens": tokens, "heard_at": now}
     row = InferenceService.objects.filter(pk=news.id)
     if not row.update(**change, **({"asked_at": now} if is_asked else {})):
         return
@@ -179,6 +190,14 @@ def _count(news: ServiceNews, now: datetime) -> None:
 def _table(rows: QuerySet[InferenceService], now: datetime, queued: int = 0) -> Table:
     """Return these services with the replicas that have a place; those that are deleted, which nobody may call, come
     first. One that has not begun to run is there too: the router's health checks see its beginning first."""
+    services = list(
+        rows.select_related("project", "function")
+        .prefetch_related(
+            Prefetch("revisions", ServiceRevision.objects.only("service", "number", "is_failed", "retry_at", "file"))
+        )
+        .order_by(F("deleted_at").asc(nulls_last=True), "pk")
+    )
+    functions = {row.pk for row in services if hasattr(row, "function")}
     open_ = list(
         Replica.objects.select_related("revision").filter(
             revision__service__in=rows, ended_at=None, stopped_at=None, job__isnull=False
@@ -198,23 +217,19 @@ def _table(rows: QuerySet[InferenceService], now: datetime, queued: int = 0) -> 
                     replicas.key_of(row),
                     row.revision.health,
                     row.drains_at is not None,
+                    row.port in part.listens or row.revision.service_id in functions,
+                    row.revision.service_id in functions,
                 )
             )
-    services = rows.select_related("project", "function").prefetch_related(
-        Prefetch("revisions", ServiceRevision.objects.only("service", "number", "is_failed", "retry_at"))
-    )
-    return Table(
-        [
-            _served(row, members.get(row.pk, []), now)
-            for row in services.order_by(F("deleted_at").asc(nulls_last=True), "pk")
-        ],
-        queued,
-    )
+    return Table([_served(row, members.get(row.pk, []), now) for row in services], queued)
 
 
 def _served(row: InferenceService, members: list[Member], now: datetime) -> Served:
     given = row.settings
-    wish = replicas.wish_of(row, {one.number: one for one in row.revisions.all()}, now)
+    revisions = {one.number: one for one in row.revisions.all()}
+    wish = replicas.wish_of(row, revisions, now)
+    there = {each.revision for each in members}
+    signals = {number: engines.signals_of(revisions[number].file) for number in there if number in revisions}
     return Served(
         row.pk,
         row.project.name,
@@ -228,5 +243,6 @@ def _served(row: InferenceService, members: list[Member], now: datetime) -> Serv
         idle_s=given["read_s"],
         body_bytes=given["body_bytes"],
         requests_per_s=given["requests_per_s"],
+        signals={number: names for number, names in signals.items() if names},
         is_function=hasattr(row, "function"),
     )

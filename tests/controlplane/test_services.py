@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -13,7 +14,7 @@ from django.utils import timezone
 from controlplane.accounts import service as access
 from controlplane.jobs.models import Job
 from controlplane.services import replicas
-from controlplane.services.models import InferenceService, Replica, ServiceRevision
+from controlplane.services.models import FIRST_PORT, InferenceService, Replica, ServiceRevision
 from scheduler.core.model.lifecycle import FINAL
 from tests.controlplane.people import Town
 
@@ -47,17 +48,28 @@ class Cluster:
     def row(self) -> InferenceService:
         return InferenceService.objects.get()
 
-    def follow(self, seconds: float = 1.0, *, ill: frozenset[int] = frozenset()) -> None:
+    def listen(self, *but: int) -> None:
+        """Let all parts that run listen at their ports, other than those of these numbers."""
+        for wanted in self.agent.look():
+            if wanted.spec is not None and wanted.part in self.agent.here:
+                ports = [port for port in wanted.spec.ports if port not in but]
+                self.agent.here[wanted.part] = msgspec.structs.replace(self.agent.here[wanted.part], listens=ports)
+        self.agent.report()
+
+    def follow(self, seconds: float = 1.0, *, ill: frozenset[int] = frozenset(), load: Any = None) -> None:
         """Let a second pass: replicas start where they can, the router reports that they answer, the worker looks."""
         self.at += timedelta(seconds=seconds)
         replicas.follow_all(self.at)
         self.town.cycle()
         self.agent.start()
+        self.listen()
         table = told(self.router, "sync", {"router": "r", "members": [], "services": []})
         members = [
             {
                 "id": one["id"],
-                "healthy": one["id"] not in ill,
+                "healthy": one["owned"] and one["id"] not in ill,
+                "load": load,
+                "tokens": 100,
                 "outstanding": 0,
                 "draining": one["draining"],
                 "fault": "it does not answer" if one["id"] in ill else "",
@@ -103,6 +115,48 @@ def test_a_replica_that_does_not_answer_is_replaced(cluster: Cluster) -> None:
     ill.refresh_from_db()
     assert ill.drains_at is not None
     assert Replica.objects.filter(drains_at=None).count() == 2
+
+
+def test_a_port_that_another_process_has_is_told_to_routers_as_not_its_own(cluster: Cluster) -> None:
+    for _ in range(2):
+        cluster.follow()
+    taken = Replica.objects.order_by("pk")[0]
+    cluster.listen(taken.port)
+    empty: Any = {"router": "r", "members": [], "services": []}
+    (service,) = told(cluster.router, "sync", empty)["services"]
+    assert {one["id"]: one["owned"] for one in service["members"]}[taken.pk] is False
+    assert sum(one["owned"] for one in service["members"]) == 1
+    cluster.listen()
+    (service,) = told(cluster.router, "sync", empty)["services"]
+    assert all(one["owned"] for one in service["members"])
+
+
+def test_no_free_port_is_told_and_condemns_no_revision(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "LAST_PORT", FIRST_PORT)
+    for seconds in (1, 1, 20, 20, 20, 20, 20):
+        cluster.follow(seconds)
+    assert Replica.objects.filter(ended_at=None).count() == 1
+    shown = cluster.shown()["service"]
+    assert shown["fault"] == "no port is free: all 1 from 24000 to 24000 are taken by replicas that have not ended"
+    monkeypatch.setattr(replicas, "LAST_PORT", FIRST_PORT + 1)
+    for seconds in (20, 1, 1):
+        cluster.follow(seconds)
+    assert (cluster.shown()["service"]["ready"], cluster.shown()["service"]["fault"]) == (2, "")
+
+
+def test_routers_are_told_what_to_read_and_what_engines_say_is_shown(town: Town, router: Client) -> None:
+    file = {"engine": "vllm", "model": "/m", "replicas": {"min": 1, "max": 9}, "template": {"cpus": 0.1}}
+    cluster = Cluster(town, router, **file)
+    load = {"running": 9, "waiting": 30, "cache": 0.75, "room": 4_000}
+    for _ in range(3):
+        cluster.follow(load=load)
+    (service,) = told(router, "sync", {"router": "r", "members": [], "services": []})["services"]
+    assert service["signals"]["1"]["running"] == ["vllm:num_requests_running"]
+    shown = cluster.shown()
+    (first, *_) = [one for one in shown["replicas"] if one["state"] == "READY"]
+    assert (first["running"], first["waiting"], first["cache"]) == (9, 30, 0.75)
+    # What the engine lets wait counts, whatever this router has sent there: 39 requests are for 5 replicas.
+    assert shown["service"]["wanted"] >= 5
 
 
 def test_a_silent_router_condemns_nobody(cluster: Cluster) -> None:

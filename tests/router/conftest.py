@@ -18,6 +18,7 @@ import pytest
 
 from deploy.local.port import free_port
 from deploy.local.service import ROOT
+from router.probes import proof
 
 
 @dataclass
@@ -83,13 +84,18 @@ class Engine:
     def __init__(self) -> None:
         outer = self
         self.asked: list[dict[str, Any]] = []
+        # The heads of health checks, and the key that it proves to know where that is asked.
+        self.probed: list[dict[str, str]] = []
+        self.key = "of-a-replica"
         self.say = self.fine
 
         class Answers(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.whole(b"{}")
+                nonce = self.headers.get("x-nonce")
+                outer.probed.append(dict(self.headers))
+                self.whole(proof(outer.key, nonce) if nonce else b"{}")
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
@@ -150,12 +156,20 @@ class Door:
 
     def tell(self, **settings: Any) -> None:
         members = [
-            {"id": n, "revision": 1, "host": "127.0.0.1", "port": one.port, "key": "of-a-replica", "health": "/health"}
+            {
+                "id": n,
+                "revision": 1,
+                "host": "127.0.0.1",
+                "port": one.port,
+                "key": "of-a-replica",
+                "health": "/health",
+                "proves": settings.get("is_function", False),
+            }
             for n, one in enumerate(self.engines, 1)
         ]
         self.control.services = [{"id": self.number, "project": "nlp", "name": "chat", "members": members, **settings}]
-        began = len(self.control.reports)
-        until(lambda: self.healthy(began) == len(members))
+        began, well = len(self.control.reports), sum(one.key == "of-a-replica" for one in self.engines)
+        until(lambda: self.healthy(began) == well)
 
     def healthy(self, after: int = 0) -> int:
         """How many replicas the newest report, of those after so many, says to be well."""

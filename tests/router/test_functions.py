@@ -43,6 +43,18 @@ def test_nothing_else_is_reached(door: Door, key: str, path: str, status: int) -
     assert door.engines[0].asked == []
 
 
+def test_whoever_has_taken_the_port_of_a_function_gets_neither_its_calls_nor_its_key(door: Door) -> None:
+    door.serve(is_function=True)
+    stranger, replica = Engine(), door.engines[0]
+    stranger.key = "which-it-guesses"
+    door.engines.append(stranger)
+    door.tell(is_function=True)
+    until(lambda: len(stranger.probed) > 2)
+    assert [call(door, n).status_code for n in range(4)] == [200] * 4
+    assert (len(replica.asked), stranger.asked) == (4, [])
+    assert not [head for head in stranger.probed if "of-a-replica" in str(head)]
+
+
 def test_a_function_takes_posts_and_a_service_is_none(door: Door) -> None:
     door.serve(is_function=True)
     headers = {"Authorization": "Bearer yard_a-key-of-mine"}

@@ -13,7 +13,7 @@ AMOUNTS = ", {0}.disk_bytes, {0}.disk_total_bytes, {0}.network_mbps"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0048_stop_devices"), ("fleet", "0023_node_amounts")]
+    dependencies = [("jobs", "0048_stop_devices"), ("fleet", "0025_node_amounts")]
     operations = [
         migrations.AddField("part", "disk_bytes", models.BigIntegerField(db_default=0, default=0)),
         migrations.AddField("part", "disk_mbps", models.PositiveIntegerField(db_default=0, default=0)),

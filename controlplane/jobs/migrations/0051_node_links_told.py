@@ -21,5 +21,5 @@ DROP FUNCTION yard_link_changed();
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0050_saves_ahead"), ("fleet", "0024_node_links")]
+    dependencies = [("jobs", "0050_saves_ahead"), ("fleet", "0026_node_links")]
     operations = [migrations.RunSQL(FEED, FEED_BACK)]

@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 
 @dataclass(frozen=True, slots=True)
 class ServingEngine:
-    """One engine. ``metrics`` maps our names to those of the engine, of which the first that is there counts."""
+    """One engine. ``metrics`` maps our names to those of the engine, of which the first that is there counts; ``room``
+    may be the product of two labels (``router.load``)."""
 
     name: str
     title: str
@@ -36,6 +37,16 @@ class ServingEngine:
             run = run.replace(word, value)
         own = {} if "run" in given or "command" in given else {"run": run}
         return {**self.defaults, **given, **own}
+
+
+# What the router reads of a replica's metrics.
+SIGNALS: Final = ("running", "waiting", "cache", "room")
+
+
+def signals_of(file: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what the router reads of the replicas of this service file, by our names; empty without an engine."""
+    engine = all_engines().get(str(file.get("engine") or ""))
+    return {name: engine.metrics[name] for name in SIGNALS if name in engine.metrics} if engine else {}
 
 
 @cache
