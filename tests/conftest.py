@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -68,6 +69,9 @@ KEPT = {
 KEPT |= {"YARD_PYTHON_IMAGE", "YARD_POSTGRES_IMAGE", "YARD_VALKEY_IMAGE"}
 for name in [name for name in os.environ if name.startswith("YARD_") and name not in KEPT]:
     del os.environ[name]
+# Tests start processes by the hundred: where this says that compiled modules are not kept, each compiles its own.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ |= {
     "DATABASE_URL": CLUSTER.url,
     **BROKER.environment,

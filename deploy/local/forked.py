@@ -124,6 +124,7 @@ def _run(
         os.environ.clear()
         os.environ.update(environment)
         sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX")
+        sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
         os.chdir("/")  # no job can put anything there
         sys.argv = list(words)
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)

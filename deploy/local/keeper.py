@@ -258,11 +258,17 @@ class Keeper:
     @property
     def parts_environment(self) -> dict[str, str]:
         """Return the environment of the parts; another user than the caller keeps compiled modules in a folder of its
-        own."""
+        own.
+
+        It does so also where the caller says that compiled modules are not kept: with that folder Python reads none
+        that lie elsewhere, and each part would compile all its libraries at each start.
+        """
         if self.people.parts is None:
             return self.environment
         own = str(self.home.run)
-        return {**self.environment, "HOME": own, "PYTHONPYCACHEPREFIX": f"{own}/pycache"}
+        environment = {**self.environment, "HOME": own, "PYTHONPYCACHEPREFIX": f"{own}/pycache"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        return environment
 
     def start(self, service: Service) -> Service:
         self.services.append(service)

@@ -20,6 +20,7 @@ if __name__ == "__main__":
         "threads": threading.active_count(),
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "title": title,
+        "compiled": not sys.dont_write_bytecode,
     }
     with open(told + ".new", "w") as file:
         json.dump(facts, file)

@@ -38,7 +38,8 @@ print(part.ended(), "the keeper goes on")
 
 
 def forked(folder: Path, how: str, kill: int = 0) -> str:
-    environment = {"PYTHONPATH": str(ROOT), "PATH": os.defpath, "SECRET": "of the keeper"}
+    of_the_keeper = {"SECRET": "of the keeper", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.defpath, **of_the_keeper}
     command = [sys.executable, "-P", "-c", KEEPER, str(folder), how, str(kill)]
     return subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, check=False).stdout
 
@@ -54,6 +55,7 @@ def test_it_runs_as_if_it_had_been_started_by_itself(tmp_path: Path) -> None:
         "folder": "/",
         "threads": 1,
         "blocked": [],
+        "compiled": True,
         "title": f"switchyard a of {tmp_path}: tests.deploy.forked_part {tmp_path}/told 3",
     }
     assert (tmp_path / "log").read_text() == "at the end\n"
