@@ -92,7 +92,9 @@ class Site:
 
     def submit(self, run: str) -> JobRecord:
         spec = {"pool": "hpc", "name": "small", "cpus": 1, "memory": "64MiB", "time_limit": "10m", "run": run}
-        return self.bench.client.jobs.submit(spec)
+        # A controller that is killed kills what it had begun and not noted; that is a fault of the node.
+        retry = {"max": 5, "on": ["supervisor_lost", "node_fail"], "backoff": "1s"}
+        return self.bench.client.jobs.submit({**spec, "retry": retry})
 
 
 @contextmanager

@@ -129,6 +129,7 @@ class DelegatedExecutor:
         self._is_closed = False
         self._listed: list[ForeignJob] = []
         self._listed_at = float("-inf")
+        self._strays: set[str] = set()
         # What the engine's silence is, since when, and when it was last asked in vain.
         self._silent: Clause | None = None
         self._silent_at = self._asked_at = float("-inf")
@@ -361,7 +362,7 @@ class DelegatedExecutor:
             if found_one is None and part.was_tried:
                 found_one = self.engine.find(part.order)
             self._note(part, found_one)
-        self._end_strays(found, {part.order.part for part in parts})
+        self._end_strays(found)
 
     def _note(self, part: TrackedPart, job: ForeignJob | None) -> None:
         now = self.now()
@@ -374,21 +375,24 @@ class DelegatedExecutor:
         if (before and before.state) != (job and job.state):
             self._ring(part)
 
-    def _end_strays(self, found: list[ForeignJob], known: set[str]) -> None:
-        """End jobs of this cluster whose part has ended or is not known: nothing waits for what they do."""
-        if self.runs is None:
-            return
+    def _end_strays(self, found: list[ForeignJob]) -> None:
+        """End jobs of this cluster whose part has ended or is not known: nothing waits for what they do.
+
+        One that was listed so before is meant: the job of a part that has just ended is about to go by itself.
+        """
+        strays = {job.handle for job in found if job.state is not ForeignState.ENDED and self._is_over(job.part)}
         for job in found:
-            if job.state is ForeignState.ENDED or job.part in known:
-                continue
-            folder = self.runs / job.part
-            with self._lock:
-                is_known = job.part in self.parts
-            if not is_known and (not folder.exists() or (folder / "exit.json").exists()):
-                if job.state is ForeignState.RUNNING and (folder / "exit.json").exists():
-                    continue  # its supervisor has just written its end, and goes
-                log.warning("job %s of %s is of part %s, which is over: it is ended", job.handle, self.tag, job.part)
+            if job.handle in strays & self._strays:
+                log.warning("job %s of %s is ended: its part %s is over", job.handle, self.engine.title, job.part)
                 self.engine.kill(job)
+        self._strays = strays
+
+    def _is_over(self, part: str) -> bool:
+        with self._lock:
+            if part in self.parts:
+                return False
+        folder = self.runs / part if self.runs is not None else None
+        return folder is not None and (not folder.exists() or (folder / "exit.json").exists())
 
     def _act(self, part: TrackedPart) -> None:
         folder = part.intent.folder
