@@ -1,4 +1,4 @@
-"""What runs on a pilot whose engine takes it back in order is queued again: nobody here stopped it, and it did not fail."""
+"""What runs on a pilot whose engine takes it back in order is queued again: nobody stopped it, and it did not fail."""
 
 from __future__ import annotations
 
