@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db import connection, transaction
@@ -34,6 +34,7 @@ from controlplane.jobs.curves import Reported, append
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, RungResult, Stage
 from controlplane.jobs.service import Note
 from controlplane.pools.profiles import takes_turns
+from controlplane.providers.models import Pilot
 from scheduler.core.model import fences, retry
 from scheduler.core.model.lifecycle import Cause, NodeState, State, sources
 from scheduler.core.model.lifecycle import StageEvent as What
@@ -451,6 +452,16 @@ def _fenced_until(at: datetime, stop_by: Iterable[datetime]) -> datetime:
     return datetime.fromtimestamp(fences.until(at.timestamp(), (one.timestamp() for one in stop_by)), at.tzinfo)
 
 
+# How a command ends that was told to.
+_WHEN_TOLD: Final = ("", Cause.SIGNAL, Cause.EXIT_CODE)
+
+
+def _is_on_a_pilot(parts: Sequence[Part]) -> bool:
+    """Whether the engine of a provider may have ended this, which nobody here did."""
+    pilots = Pilot.objects.filter(node__in=[part.node_id for part in parts])
+    return pilots.exclude(state=Pilot.PilotState.GONE).exists()
+
+
 def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) -> tuple[What, Note]:
     stage, request = attempt.stage, attempt.stage.request
     exits = [part.exit or {} for part in parts]
@@ -459,8 +470,11 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     worst = (first.exit if first else None) or exits[0]
     was_stopped = any(e.get("stopped") for e in exits)
     follows = cause == Cause.NODE_FAIL and attempt.stop_why in PEER_FAILED
+    is_preempted = False
     if attempt.stop_why and (was_stopped or cause) and not follows:
         cause = attempt.stop_why
+    elif is_preempted := was_stopped and cause in _WHEN_TOLD and _is_on_a_pilot(parts):
+        cause = Cause.PREEMPTED
     elif cause == "" and was_stopped:
         cause = Cause.CANCELLED
     attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
@@ -472,6 +486,8 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     detail = _detail_of(parts, worst)
     if cause in STOP_SAYS_WHY and attempt.stop_note:
         detail = Told(attempt.stop_note, attempt.said.get("stop_note", []))
+    if is_preempted:
+        detail = told(clause("AllocationEnded"))
     detail = Told(detail.text[:2000], detail.said)
     attempt.detail, attempt.said = detail.text, {**attempt.said, "detail": detail.said}
     stage.said = detail.said
