@@ -89,7 +89,7 @@ class Outcome:
 def pool_of(kind: type[Pool], count: int = REPLICAS) -> Pool:
     """Return a pool of so many replicas, all well."""
     members = [Member(n, 1, "127.0.0.1", 1, "", "/health") for n in range(1, count + 1)]
-    made = kind(Served(1, "bench", "m", members, concurrency=10_000, queue=10_000, wait_s=1e6))
+    made = kind(Served(1, "bench", "m", members, concurrency=10_000, queue=10_000, wait_s=1e6), asyncio.Event())
     made.update(made.served)
     for place in made.places.values():
         place.probed("")
