@@ -267,7 +267,7 @@ def _report(site: Site, here: list[Here]) -> None:
         boot_id=_INVENTORY,
         start_seq=1,
         seq=time.time_ns() // 1_000,
-        seen_generation=0,
+        seen_generation=node.generation,
         inventory=InventoryRef(hash=_INVENTORY, full=None if node.inventory_hash == _INVENTORY else inventory),
         here=here,
     )

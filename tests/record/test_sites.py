@@ -26,7 +26,7 @@ from controlplane.sites import exchange, spill
 from controlplane.sites import service as writer
 from controlplane.sites.models import Site, SiteJob
 from tests.record.scripted_site import TOKEN, ScriptedSite, SiteServer
-from tests.record.yard import Yard, gpu, stage, states
+from tests.record.yard import Yard, cpu, gpu, stage, states
 
 GPU = {"devices": {"kind": "gpu"}}
 
@@ -231,7 +231,7 @@ def test_a_job_that_says_so_starts_again_and_its_former_run_is_cancelled_there(y
     _silent(berlin)
     look()
     assert states(job)["main"] == "PENDING"
-    agent = yard.agent("n1", gpu("n1"))
+    agent = yard.agent("n1", cpu("n1"), gpu("n1"))
     yard.cycle()
     agent.start()
     assert states(job)["main"] == "RUNNING"
@@ -413,7 +413,7 @@ def test_what_says_nothing_of_sites_stays(yard: Yard, berlin, there) -> None:
         ({"data": {"site": "berlin", "leave": "never"}, "site": "paris"}, "/data"),
         ({"data": {"leave": "never"}}, "/data/site"),
         ({"sites": ["berlin"], "nodes": 2}, "/sites"),
-        ({"sites": ["berlin"], "env": {"T": {"secret": "x"}}}, "/sites"),
+        ({"sites": ["berlin"], "env": {"T": "x"}, "secrets": ["T"]}, "/sites"),
         ({"sites": ["berlin"], "constraint": "ib"}, "/sites"),
         ({"sites": "any", "stages": [{"name": "a", "run": "x"}, {"name": "b", "run": "x"}]}, "/sites"),
         ({"sites": "any", "array": {"range": "1-3"}}, "/sites"),
