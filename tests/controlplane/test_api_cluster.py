@@ -485,7 +485,7 @@ def test_the_topology_tells_groups_numa_nodes_and_what_links_carry(town: Town) -
 
 def test_a_node_tells_what_it_has_as_a_whole_and_what_of_it_is_held(town: Town) -> None:
     agent = town.agent("n1", cpu("n1"), disk_bytes=1 << 40)
-    Node.objects.filter(id=agent.node.id).update(labels={"disk-mbps": "3000"}, network_mbps=1250)
+    Node.objects.filter(id=agent.node.id).update(labels={"disk-mbps": "3000", "link-gbps": "10"})
     town.running(agent, disk="200GiB", disk_bandwidth="500MB/s")
     assert town.stranger.read("/nodes/n1")["amounts"] == {
         "disk_total_bytes": 1 << 40, "disk_bytes": 1 << 40, "disk_held_bytes": 200 << 30,
