@@ -71,7 +71,9 @@ class _Service:
     changes: int = 0
 
     def __post_init__(self) -> None:
-        self.pool = Pool(Served(1, "bench", "m", [], concurrency=CONCURRENCY, wait_s=1e6, queue=100_000), asyncio.Event())
+        self.pool = Pool(
+            Served(1, "bench", "m", [], concurrency=CONCURRENCY, wait_s=1e6, queue=100_000), asyncio.Event()
+        )
 
     def start(self, *, is_ready: bool = False) -> None:
         number = self.changes = self.changes + 1
@@ -93,7 +95,9 @@ class _Service:
             for n in self.began
             if now - self.began[n] >= self.start_s
         ]
-        self.pool.update(Served(1, "bench", "m", members, concurrency=CONCURRENCY, wait_s=1e6, queue=100_000), asyncio.Event())
+        self.pool.update(
+            Served(1, "bench", "m", members, concurrency=CONCURRENCY, wait_s=1e6, queue=100_000), asyncio.Event()
+        )
         for place in self.pool.places.values():
             if not place.is_healthy:
                 place.probed("")
