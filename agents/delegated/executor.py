@@ -55,6 +55,8 @@ BUSY_S: Final = 1.0
 REST_S: Final = 10.0
 # After an answer that did not come, the next question waits ever longer.
 SILENT_MAX_S: Final = 60.0
+# How long the end of a job is waited for whose part is given up.
+REAP_PATIENCE_S: Final = 60.0
 # An engine that is silent for so long is a condition of the node.
 SILENT_NOTED_S: Final = 10.0
 _orders = BoundedDecoder[ForeignOrder](ForeignOrder)
@@ -257,8 +259,15 @@ class DelegatedExecutor:
     # -- ending
 
     def reap(self, intent: Intent) -> Exit:
+        part = self._track(intent)
+        if part is not None and part.was_tried:
+            self.stop(intent, 0.0, "CANCELLED")
+            until = time.monotonic() + REAP_PATIENCE_S
+            while not os.path.exists(f"{intent.folder}/exit.json") and time.monotonic() < until:
+                time.sleep(0.05)
         if (end := _exits.find(f"{intent.folder}/exit.json")) is not None:
             return end
+        # A job that the engine has all the same is ended as a stray.
         end = Exit(
             cause="SUPERVISOR_LOST",
             stopped=stop_order(intent.folder) is not None,

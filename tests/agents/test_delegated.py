@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ from agents.delegated.decision import Do, PartState, decide
 from agents.delegated.executor import DelegatedExecutor, best
 from agents.delegated.logs import LogCopy
 from agents.delegated.slurm import SlurmEngine
-from agents.ends import clause, told
+from agents.ends import clause, say, told
 from agents.isolation import run_as
 from agents.link.server import Server
 from agents.protocol import Clause, DeviceClaim, Exit, Phase, Wanted
@@ -40,7 +41,7 @@ from agents.runtimes import Sighting, Unlaunchable
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
 from agents.supervisor import procfs
-from agents.supervisor.record import ordered, take
+from agents.supervisor.record import ordered, shim_record, take
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
 
@@ -525,11 +526,31 @@ def test_a_submission_that_was_lost_is_repeated_and_of_two_only_one_runs(desk: D
     assert desk.engine.submitted == []
     assert desk.looks(intent).phase is Phase.STARTING
     desk.engine.is_down = False
-    assert desk.ends(intent).code == 4
+    deadline = time.monotonic() + 30
+    while desk.looks(intent).phase is not Phase.RUNNING:
+        assert time.monotonic() < deadline
+        desk.turns()
+        time.sleep(0.02)
     # The first one comes after all.
     process = subprocess.run([sys.executable, "-m", "agents.supervisor.foreign", intent.folder], cwd=ROOT, check=False)
     assert process.returncode == 0
+    assert desk.ends(intent).code == 4
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_what_a_dead_supervisor_leaves_is_ended_where_it_ran(desk: Desk) -> None:
+    intent = desk.part("sleep 300 & echo ready; sleep 300")
+    deadline = time.monotonic() + 30
+    while desk.looks(intent).phase is not Phase.RUNNING or not procfs.marked(intent.part):
+        assert time.monotonic() < deadline
+        desk.turns()
+        time.sleep(0.02)
+    record = shim_record(intent.folder)
+    assert record is not None
+    os.kill(record["pid"], signal.SIGKILL)
+    end = desk.ends(intent)
+    assert (end.cause, end.detail) == ("SUPERVISOR_LOST", say([clause("SupervisorGone")]))
+    assert procfs.marked(intent.part) == []
 
 
 def test_a_silent_engine_ends_nothing_is_asked_ever_later_and_is_a_condition(desk: Desk) -> None:
