@@ -54,6 +54,7 @@ STATES = st.builds(
     was_tried=st.booleans(),
     has_begun=st.booleans(),
     has_older=st.booleans(),
+    is_excused=st.booleans(),
     is_asked=st.booleans(),
     stop_s=SECONDS,
     grace_s=st.floats(0, 100),
@@ -68,10 +69,11 @@ STATES = st.builds(
 @given(STATES)
 def test_nothing_is_submitted_while_it_may_be_there_or_while_an_older_epoch_is(state: PartState) -> None:
     if decide(state) is Do.SUBMIT:
-        assert state.job is None
+        assert state.job is None or (state.job.state is ForeignState.ENDED and state.is_excused)
         assert not state.has_older
         assert state.stop_s is None
-        assert not state.was_tried or (state.absent_s is not None and not state.has_begun)
+        assert not state.has_begun or not state.was_tried
+        assert not state.was_tried or state.job is not None or state.absent_s is not None
 
 
 @given(STATES)
@@ -613,6 +615,25 @@ def test_a_stop_that_the_engine_does_not_hear_ends_the_part_and_later_its_job(de
     desk.turns(10)
     assert desk.engine.killed == ["1"]
     assert desk.looks(other).exit is None
+
+
+def test_what_a_controller_ends_before_it_began_is_submitted_again_and_not_for_ever(desk: Desk) -> None:
+    desk.engine.holds = True
+    intent = desk.part("exit 0")
+    desk.turns()
+    desk.again()
+    desk.looks(intent)
+
+    def end_all() -> None:
+        desk.engine.table = [replace(job, state=ForeignState.ENDED) for job in desk.engine.table]
+
+    end_all()
+    desk.turns(2)
+    assert len(desk.engine.submitted) == 2
+    # Nothing was out since: whoever ended this one meant it.
+    end_all()
+    assert desk.ends(intent).cause == "LAUNCH_FAILED"
+    assert len(desk.engine.submitted) == 2
 
 
 def test_an_older_epoch_is_ended_before_a_newer_one_starts(desk: Desk) -> None:
