@@ -244,7 +244,7 @@ async def serve(
     listen(ground.bell, node.look)
     node.open()
     if foreign is not None:
-        node.troubles = foreign.troubles
+        node.troubles, node.is_far = foreign.troubles, True
         foreign.begin()
     lease = Renewal(ground.lease, boot)
     node.lease_until = lease.until

@@ -1,6 +1,7 @@
 """Delegated executors on a real Slurm and a real Ray of this host: scenarios, what is added to sbatch, what kills cost.
 
-Run alone as ``python -m bench.delegated``. Without the programs of Slurm or Ray there are no figures of it.
+Run alone as ``python -m bench.delegated``, or a part of it by its name. Without the programs of Slurm or Ray there are
+no figures of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as Xml
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,19 +38,24 @@ PATIENCE_S = 400.0
 SHAPE = 'engine = "slurm"\n[[shape]]\nname = "small"\nnodes = 2\ncpus = 64\nmemory_gib = 64\n'
 
 
-def slurm_figures() -> dict[str, float]:
-    """Return the figures; none on a host without Slurm."""
+PARTS = ("scenarios", "added", "killed")
+
+
+def slurm_figures(parts: Sequence[str] = PARTS) -> dict[str, float]:
+    """Return the figures of these parts; none on a host without Slurm."""
     if missing():
         return {}
-    figures = {"slurm_scenarios_pct": _scenarios("slurm")}
+    figures = {"slurm_scenarios_pct": _scenarios("slurm")} if "scenarios" in parts else {}
+    if not set(parts) - {"scenarios"}:
+        return figures
     with (
         tempfile.TemporaryDirectory(prefix="yard-slurm-") as folder,
         running(Path(folder)) as slurm,
         fresh_stack() as bench,
         _login_node(bench, slurm, Path(folder)) as site,
     ):
-        figures |= _added(site)
-        figures |= _killed(site)
+        figures |= _added(site) if "added" in parts else {}
+        figures |= _killed(site) if "killed" in parts else {}
     return figures
 
 
@@ -201,4 +207,5 @@ def _killed(site: Site) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(slurm_figures() | ray_figures(), indent=2))
+    chosen = sys.argv[1:] or PARTS
+    print(json.dumps(slurm_figures(chosen) | (ray_figures() if "scenarios" in chosen else {}), indent=2))

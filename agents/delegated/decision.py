@@ -33,12 +33,15 @@ class Do(Enum):
 class PartState:
     """``was_tried``: a submission may have reached the engine. ``has_begun``: its command may have. ``stop_s`` is since
     when it is to end. ``absent_s`` is how long the engine has answered without knowing the job, None while that is
-    unknown; ``ended_s`` is since when the engine tells of its end. ``has_older``: a job of an older epoch is there."""
+    unknown; ``ended_s`` is since when the engine tells of its end. ``has_older``: a job of an older epoch is there.
+    ``is_excused``: an end before the command began is the engine's fault, and was not too often.
+    """
 
     job: ForeignJob | None = None
     was_tried: bool = False
     has_begun: bool = False
     has_older: bool = False
+    is_excused: bool = False
     is_asked: bool = False
     stop_s: float | None = None
     grace_s: float = 0.0
@@ -51,7 +54,11 @@ def decide(state: PartState, settle_s: float = 0.0) -> Do:
     if state.job is None:
         return _without_job(state)
     if state.job.state is ForeignState.ENDED:
-        return Do.ENDED if state.ended_s is not None and state.ended_s >= settle_s else Do.WAIT
+        if state.ended_s is None or state.ended_s < settle_s:
+            return Do.WAIT
+        if state.is_excused and not state.has_begun and state.stop_s is None:
+            return Do.FENCE if state.has_older else Do.SUBMIT
+        return Do.ENDED
     if state.stop_s is None:
         return Do.WAIT
     if not state.has_begun and state.job.state is ForeignState.QUEUED:

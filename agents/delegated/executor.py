@@ -55,6 +55,10 @@ BUSY_S: Final = 1.0
 REST_S: Final = 10.0
 # After an answer that did not come, the next question waits ever longer.
 SILENT_MAX_S: Final = 60.0
+# How often a job that the engine ended before its command began is submitted again.
+MOST_EXCUSED: Final = 3
+# How long the end of a job is waited for whose part is given up.
+REAP_PATIENCE_S: Final = 60.0
 # An engine that is silent for so long is a condition of the node.
 SILENT_NOTED_S: Final = 10.0
 _orders = BoundedDecoder[ForeignOrder](ForeignOrder)
@@ -104,6 +108,9 @@ class TrackedPart:
     is_asked: bool = False
     absent_at: float | None = None
     ended_at: float | None = None
+    # Whether this agent or its engine was out since the submission, and how often it was submitted again for that.
+    had_outage: bool = False
+    excused: int = 0
     signals: list[str] = field(default_factory=list)
     copy: LogCopy | None = None
 
@@ -184,6 +191,7 @@ class DelegatedExecutor:
         )
         before = _submitted.find(f"{intent.folder}/submitted.json")
         part = TrackedPart(intent, order, was_tried=os.path.exists(f"{intent.folder}/submitted.json"))
+        part.had_outage = part.was_tried
         part.handle = before.handle if before else ""
         if asked := stop_order(intent.folder):
             part.stop_at, part.grace_s = self.now(), number(asked.get("grace_s"), 30.0)
@@ -257,8 +265,15 @@ class DelegatedExecutor:
     # -- ending
 
     def reap(self, intent: Intent) -> Exit:
+        part = self._track(intent)
+        if part is not None and part.was_tried:
+            self.stop(intent, 0.0, "CANCELLED")
+            until = time.monotonic() + REAP_PATIENCE_S
+            while not os.path.exists(f"{intent.folder}/exit.json") and time.monotonic() < until:
+                time.sleep(0.05)
         if (end := _exits.find(f"{intent.folder}/exit.json")) is not None:
             return end
+        # A job that the engine has all the same is ended as a stray.
         end = Exit(
             cause="SUPERVISOR_LOST",
             stopped=stop_order(intent.folder) is not None,
@@ -333,7 +348,7 @@ class DelegatedExecutor:
         # How long a job was absent counts only while the engine answers.
         with self._lock:
             for part in self.parts.values():
-                part.absent_at = None
+                part.absent_at, part.had_outage = None, part.was_tried
 
     def _is_unsettled(self, part: TrackedPart) -> bool:
         is_running = part.job is not None and part.job.state is ForeignState.RUNNING
@@ -433,12 +448,19 @@ class DelegatedExecutor:
             was_tried=part.was_tried,
             has_begun=not os.path.exists(f"{part.intent.folder}/order.json") or part.has_run,
             has_older=bool(self._older(part)),
+            is_excused=part.excused < MOST_EXCUSED and self._is_engines_fault(part),
             is_asked=part.is_asked,
             stop_s=since(part.stop_at),
             grace_s=part.grace_s,
             absent_s=since(part.absent_at),
             ended_s=since(part.ended_at),
         )
+
+    def _is_engines_fault(self, part: TrackedPart) -> bool:
+        """Whether a job that ended before its command began may do so without a fault of its own: its node failed, or
+        a controller that came back ended what it did not know it had begun."""
+        cause = part.job.exit.cause if part.job is not None and part.job.exit is not None else ""
+        return cause in ("NODE_FAIL", "PREEMPTED") or part.had_outage
 
     def _older(self, part: TrackedPart) -> list[ForeignJob]:
         """Return the jobs of older epochs of the same stage that may still run."""
@@ -455,7 +477,9 @@ class DelegatedExecutor:
             write_whole(path, {"handle": ""}, sync=True)
         except FileNotFoundError:
             return  # it was given up
-        part.was_tried, part.absent_at = True, None
+        if part.job is not None:
+            part.excused, part.job, part.ended_at = part.excused + 1, None, None
+        part.was_tried, part.absent_at, part.had_outage = True, None, False
         try:
             part.handle = self.engine.submit(part.order)
         except SubmissionRefused as refusal:

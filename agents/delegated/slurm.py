@@ -145,8 +145,9 @@ class SlurmEngine:
             "nodes": "1",
             "ntasks": "1",
             "cpus-per-task": str(order.cpus),
-            # What the engine was started with is not the job's; this names nothing, and so lets nothing through.
-            "export": "YARD_NOTHING",
+            # All that sbatch has here is what finds Slurm (``program.PASSED``). A list of names would make slurmd load
+            # the user's login environment first, which takes a second.
+            "export": "ALL",
             "output": f"{order.folder}/foreign.log",
             "chdir": "/",
             "signal": f"B:TERM@{_SPARE_S}",

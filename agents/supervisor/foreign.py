@@ -1,15 +1,19 @@
 """The supervisor of a part that is a job of a foreign engine: a shim on the engine's node, over a shared folder.
 
-Standard library only. ``engine`` variables (which devices the engine gave, its job's number) pass on to the command.
+A shim that dies leaves processes that no agent of another host can end. So it has a guard, its parent and the engine's
+process: the guard passes signals on, ends what a dead shim left, and tells the end. Standard library only.
 """
 
 import os
 import sys
 
+from agents.ends import clause, told
 from agents.isolation.prctl import CHILD_SUBREAPER, prctl
 from agents.supervisor import procfs
 from agents.supervisor.fork_server import shape_for_commands
 from agents.supervisor.lean import signal
+from agents.supervisor.record import shim_record, stop_order, write_whole
+from agents.supervisor.secret_file import forget
 from agents.supervisor.shim import Shim
 
 # What tells a vendor's runtime which devices its engine gave to the job, and what the engine tells of the job.
@@ -18,14 +22,59 @@ PASSED = (
     "ASCEND_RT_VISIBLE_DEVICES", "HABANA_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES",
 )  # fmt: skip
 PREFIXES = ("SLURM_",)
+PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)
+PATIENCE_S = 60.0
 
 
 def run(folder: str) -> int:
     """Run the part of this folder, unless another job of it already does."""
     shape_for_commands()
+    # What a dead shim leaves becomes a child of this process.
+    prctl(CHILD_SUBREAPER, 1)
+    shims: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        for shim in shims:
+            procfs.send(shim, number)
+
+    # One that comes before there is a shim is for what its folder tells as well.
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    shim = os.fork()
+    if shim == 0:
+        serve(folder)
+        os._exit(0)
+    shims.append(shim)
+    while True:
+        pid, status = os.wait()
+        if pid == shim:
+            break
+    shims.clear()
+    if status != 0:
+        clean(folder, shim)
+    return 0
+
+
+def serve(folder: str) -> None:
     given = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PREFIXES)}
     Shim().serve(folder, given)
-    return 0
+
+
+def clean(folder: str, shim: int) -> None:
+    """End what a shim left that died before it could tell how its part ended, and tell that."""
+    me = os.getpid()
+    left = procfs.end_all(
+        lambda: [pid for pid in procfs.descendants(me) if procfs.start_time(pid) is not None], PATIENCE_S
+    )
+    record = shim_record(folder)
+    if not record or record["pid"] != shim or os.path.exists(f"{folder}/exit.json"):
+        return  # another job of this part has its own shim
+    forget(folder)
+    said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
+    if left:
+        said.append(clause("StillThere", pids=", ".join(map(str, left))))
+    stopped = stop_order(folder) is not None
+    write_whole(f"{folder}/exit.json", {"cause": "SUPERVISOR_LOST", "stopped": stopped, **told(*said)}, sync=True)
 
 
 def guard(folder: str) -> int:

@@ -98,6 +98,8 @@ class NodeTasks:
         self.released: Callable[[StartedPart, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
         self.memory_of: Callable[[str], int] = lambda uuid: 0
+        # Whether its folders lie on a file system that may be slow.
+        self.is_far = False
         self.troubles: Callable[[], Sequence[str]] = list
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
         self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
@@ -369,7 +371,8 @@ class NodeTasks:
         is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
         is_checked = self.health is not None
         return bool(
-            spec.bundle
+            self.is_far
+            or spec.bundle
             or spec.image
             or spec.inputs
             or spec.mounts

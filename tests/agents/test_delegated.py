@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ from agents.delegated.decision import Do, PartState, decide
 from agents.delegated.executor import DelegatedExecutor, best
 from agents.delegated.logs import LogCopy
 from agents.delegated.slurm import SlurmEngine
-from agents.ends import clause, told
+from agents.ends import clause, say, told
 from agents.isolation import run_as
 from agents.link.server import Server
 from agents.protocol import Clause, DeviceClaim, Exit, Phase, Wanted
@@ -40,7 +41,7 @@ from agents.runtimes import Sighting, Unlaunchable
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
 from agents.supervisor import procfs
-from agents.supervisor.record import ordered, take
+from agents.supervisor.record import ordered, shim_record, take
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
 
@@ -53,6 +54,7 @@ STATES = st.builds(
     was_tried=st.booleans(),
     has_begun=st.booleans(),
     has_older=st.booleans(),
+    is_excused=st.booleans(),
     is_asked=st.booleans(),
     stop_s=SECONDS,
     grace_s=st.floats(0, 100),
@@ -67,10 +69,11 @@ STATES = st.builds(
 @given(STATES)
 def test_nothing_is_submitted_while_it_may_be_there_or_while_an_older_epoch_is(state: PartState) -> None:
     if decide(state) is Do.SUBMIT:
-        assert state.job is None
+        assert state.job is None or (state.job.state is ForeignState.ENDED and state.is_excused)
         assert not state.has_older
         assert state.stop_s is None
-        assert not state.was_tried or (state.absent_s is not None and not state.has_begun)
+        assert not state.has_begun or not state.was_tried
+        assert not state.was_tried or state.job is not None or state.absent_s is not None
 
 
 @given(STATES)
@@ -525,11 +528,31 @@ def test_a_submission_that_was_lost_is_repeated_and_of_two_only_one_runs(desk: D
     assert desk.engine.submitted == []
     assert desk.looks(intent).phase is Phase.STARTING
     desk.engine.is_down = False
-    assert desk.ends(intent).code == 4
+    deadline = time.monotonic() + 30
+    while desk.looks(intent).phase is not Phase.RUNNING:
+        assert time.monotonic() < deadline
+        desk.turns()
+        time.sleep(0.02)
     # The first one comes after all.
     process = subprocess.run([sys.executable, "-m", "agents.supervisor.foreign", intent.folder], cwd=ROOT, check=False)
     assert process.returncode == 0
+    assert desk.ends(intent).code == 4
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_what_a_dead_supervisor_leaves_is_ended_where_it_ran(desk: Desk) -> None:
+    intent = desk.part("sleep 300 & echo ready; sleep 300")
+    deadline = time.monotonic() + 30
+    while desk.looks(intent).phase is not Phase.RUNNING or not procfs.marked(intent.part):
+        assert time.monotonic() < deadline
+        desk.turns()
+        time.sleep(0.02)
+    record = shim_record(intent.folder)
+    assert record is not None
+    os.kill(record["pid"], signal.SIGKILL)
+    end = desk.ends(intent)
+    assert (end.cause, end.detail) == ("SUPERVISOR_LOST", say([clause("SupervisorGone")]))
+    assert procfs.marked(intent.part) == []
 
 
 def test_a_silent_engine_ends_nothing_is_asked_ever_later_and_is_a_condition(desk: Desk) -> None:
@@ -592,6 +615,25 @@ def test_a_stop_that_the_engine_does_not_hear_ends_the_part_and_later_its_job(de
     desk.turns(10)
     assert desk.engine.killed == ["1"]
     assert desk.looks(other).exit is None
+
+
+def test_what_a_controller_ends_before_it_began_is_submitted_again_and_not_for_ever(desk: Desk) -> None:
+    desk.engine.holds = True
+    intent = desk.part("exit 0")
+    desk.turns()
+    desk.again()
+    desk.looks(intent)
+
+    def end_all() -> None:
+        desk.engine.table = [replace(job, state=ForeignState.ENDED) for job in desk.engine.table]
+
+    end_all()
+    desk.turns(2)
+    assert len(desk.engine.submitted) == 2
+    # Nothing was out since: whoever ended this one meant it.
+    end_all()
+    assert desk.ends(intent).cause == "LAUNCH_FAILED"
+    assert len(desk.engine.submitted) == 2
 
 
 def test_an_older_epoch_is_ended_before_a_newer_one_starts(desk: Desk) -> None:

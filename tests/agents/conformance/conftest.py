@@ -25,7 +25,7 @@ from agents.runtimes import Executor, Sighting
 from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bundle import BundleCache
-from agents.supervisor import procfs
+from agents.supervisor import procfs, secret_file
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
@@ -116,6 +116,13 @@ class Stand:
             return Path(f"{intent.folder}/0.{stream}").read_text(errors="replace")
         except FileNotFoundError:
             return ""
+
+    def lose_secrets(self, intent: Intent) -> None:
+        """Remove the file from which a part's supervisor takes its secrets."""
+        if self.kind == "slurm":
+            Path(intent.folder, "secrets.json").unlink()
+        else:
+            secret_file.remove(f"{secret_file.folder(str(self.folder))}/{intent.part}.json")
 
     def with_word(self, intent: Intent, word: str) -> set[str]:
         """The names of the files of its run folder that hold a word."""

@@ -153,9 +153,7 @@ async def test_a_part_whose_secrets_are_gone_is_not_started(stand: Stand) -> Non
     wanted = order(uuid.uuid4().hex, "sh", "-c", "echo ran", env={"API_TOKEN": "canary-4711"}, image=stand.image)
     intent = stand.intent(wanted)
     stand.executor.prepare(wanted, intent)
-    secret_file.remove(f"{secret_file.folder(str(stand.folder))}/{wanted.part}.json")
-    # Where a foreign engine runs it.
-    secret_file.remove(f"{intent.folder}/secrets.json")
+    stand.lose_secrets(intent)
     stand.executor.launch(intent)
     end = await stand.end(intent)
     assert (end.cause, end.detail) == ("LAUNCH_FAILED", "the values of its secrets are not there any more")
