@@ -216,6 +216,7 @@ def test_a_list_has_pages_but_not_for_ever(
     [
         (b"<html>", "AnswerUnreadable"),
         (b"[]", "AnswerUnreadable"),
+        (b'{"metadata":' + b"[" * 100_000, "AnswerUnreadable"),
         (b'{"metadata": {}, "items": [{"metadata": {"creationTimestamp": "soon"}}]}', "AnswerUnreadable"),
         (b'{"metadata": {}, "items": [{"metadata": {"name": 7}}]}', "AnswerUnreadable"),
         (b'{"items": []}', "AnswerUnreadable"),
