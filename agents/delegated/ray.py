@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import shlex
 import socket
@@ -17,13 +18,13 @@ import ssl
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from agents.decode import BoundedDecoder, Undecodable
 from agents.delegated import (
     EngineGround,
     EngineSilent,
@@ -87,8 +88,8 @@ class RayJob(msgspec.Struct, frozen=True):
     end_time: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
-_jobs = msgspec.json.Decoder(list[RayJob]).decode
-_job = msgspec.json.Decoder(RayJob).decode
+_jobs = BoundedDecoder[list[RayJob]](list[RayJob])
+_job = BoundedDecoder[RayJob](RayJob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,8 @@ class RayEngine:
         if not answer.is_well:
             raise EngineSilent(_said(answer))
         try:
-            listed = _jobs(answer.body)
-        except msgspec.DecodeError:
+            listed = _jobs.read(answer.body)
+        except Undecodable:
             raise _nonsense(answer) from None
         mine = [(mark, job) for job in listed if (mark := label.read(job.submission_id or "")) is not None]
         mine = [(mark, job) for mark, job in mine if mark.tag == self.tag]
@@ -195,8 +196,8 @@ class RayEngine:
         if not answer.is_well:
             raise EngineSilent(_said(answer))
         try:
-            job = _job(answer.body)
-        except msgspec.DecodeError:
+            job = _job.read(answer.body)
+        except Undecodable:
             raise _nonsense(answer) from None
         mark = label.read(order.label)
         assert mark is not None, "it is our own label"
@@ -264,10 +265,8 @@ class RayEngine:
         """Return the token, read anew: it may be renewed. Raises EngineSilent if it cannot be read."""
         if not self.options.token_file:
             return ""
-        try:
-            token = Path(self.options.token_file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise EngineSilent(clause("AsTold", words=f"{self.options.token_file}: {error}"[:200])) from None
+        # A mounted Secret is a link.
+        token = (content(os.path.realpath(self.options.token_file)) or b"").decode(errors="replace").strip()
         if not _TOKEN.fullmatch(token):
             raise EngineSilent(clause("AsTold", words=f"{self.options.token_file} has no token"))
         return token

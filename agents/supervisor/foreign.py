@@ -5,6 +5,7 @@ process: the guard passes signals on, ends what a dead shim left, and tells the 
 """
 
 import os
+import select
 import sys
 
 from agents.ends import clause, told
@@ -24,6 +25,7 @@ PASSED = (
 PREFIXES = ("SLURM_",)
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)
 PATIENCE_S = 60.0
+LOOK_S = 0.2
 
 
 def run(folder: str) -> int:
@@ -78,27 +80,59 @@ def clean(folder: str, shim: int) -> None:
 
 
 def guard(folder: str) -> int:
-    """As ``run``, where the engine does not end what a job leaves: this process outlives the supervisor, and ends what
-    that has left behind if it was killed."""
+    """As ``run``, for an engine that does not end what a job leaves, or ends only a part of it.
+
+    All of the part is below a keeper apart from this process, which ends it at once when this process is told to end,
+    or is killed; this one ends once nothing of the part is left.
+    """
+    ends, life = os.pipe()
+    ended, over = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        os.close(life)
+        os.close(ended)
+        os._exit(_keep(folder, ends, over))
+    os.close(ends)
+    os.close(over)
+    os.wait()
+    return 0 if os.read(ended, 1) else 1
+
+
+def _keep(folder: str, ends: int, over: int) -> int:
+    """Run a part until its supervisor ends or ``ends`` is at its end; end what is left, and tell ``over``."""
     prctl(CHILD_SUBREAPER, 1)
     supervisor = os.fork()
     if supervisor == 0:
+        os.close(ends)
+        os.close(over)
         return run(folder)
-    # The supervisor is told to end as well, and sees to it.
-    signal.signal(signal.SIGTERM, _do_nothing)
-    while True:
-        try:
-            pid, status = os.wait()
-        except ChildProcessError:
-            return 1
-        if pid == supervisor:
+    while supervisor not in _reaped():
+        if select.select([ends], [], [], LOOK_S)[0]:
             break
-    procfs.end_all(lambda: procfs.descendants(os.getpid()))
-    return 0 if status == 0 else 1
+    left = procfs.end_all(_left)
+    try:
+        os.write(over, b"0")
+    except BrokenPipeError:
+        pass
+    return 1 if left else 0
 
 
-def _do_nothing(*_: object) -> None:
-    """Do nothing: an ignored signal would be ignored by the command too, had it been forked later."""
+def _left() -> "list[int]":
+    _reaped()
+    return procfs.descendants(os.getpid())
+
+
+def _reaped() -> "list[int]":
+    """Reap the children that have ended; return them."""
+    found: list[int] = []
+    try:
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+            found.append(pid)
+    except ChildProcessError:
+        pass
+    return found
 
 
 if __name__ == "__main__":

@@ -116,6 +116,7 @@ def test_a_node_that_died_is_told_as_that(engine: RayEngine, server: ScriptedSer
     [
         (200, b"<html>"),
         (200, b"{}"),
+        (200, b'[{"x":' + b"[" * 100_000),
         (200, json.dumps([job(status="FLYING")]).encode()),
         (200, json.dumps([job(end_time=-1)]).encode()),
         (503, b"starting"),

@@ -42,6 +42,11 @@ class RayOnThisHost:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of an agent: it is told of this Ray by its file."""
+        return {**os.environ}
+
     def start(self) -> None:
         """Start it, and wait until it takes jobs."""
         self.port, self.token = free_port(20_000 + os.getpid() % 5_000), secrets.token_hex(16)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ SHAPE = 'engine = "slurm"\n[[shape]]\nname = "small"\nnodes = 2\ncpus = 16\nmemo
 
 @dataclass
 class LoginNode:
-    """A control plane, a Slurm, and the agent that represents the one to the other as the node ``login``."""
+    """A control plane, a foreign engine, and the agent that represents the one to the other as the node ``login``."""
 
     up: Up
     client: Client
-    slurm: SlurmOnThisHost
+    slurm: Any
     state: Path
+    delegation: str = SHAPE
     agent: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
@@ -39,14 +41,14 @@ class LoginNode:
             cwd=ROOT, env=self.up.environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
         (self.state / "join").write_text(made.stdout.strip())
-        (self.state / "slurm.toml").write_text(SHAPE)
+        (self.state / "engine.toml").write_text(self.delegation)
         self.start()
 
     def start(self) -> None:
         command = [
             *(sys.executable, "-m", "agents", "--url", self.up.agents_url, "--state", str(self.state)),
             *("--name", "login", "--join-token-file", str(self.state / "join")),
-            *("--run-as", "root" if os.geteuid() == 0 else "self", "--delegate", str(self.state / "slurm.toml")),
+            *("--run-as", "root" if os.geteuid() == 0 else "self", "--delegate", str(self.state / "engine.toml")),
         ]
         with (self.state / "log").open("ab") as log:
             self.agent = subprocess.Popen(command, cwd=ROOT, env=self.slurm.environment, stdout=log, stderr=log)
@@ -72,22 +74,28 @@ class LoginNode:
         return str(job.state)
 
 
-@pytest.fixture(scope="module")
-def login(slurm: SlurmOnThisHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginNode]:
-    state = tmp_path_factory.mktemp("login")
+@contextmanager
+def login_node(engine: Any, state: Path, delegation: str = SHAPE) -> Iterator[LoginNode]:
+    """Run a control plane over a foreign engine through one agent."""
     with pytest.MonkeyPatch.context() as environment, standing() as up:
         environment.setenv("YARD_TIMERS", TIMERS)
         up.started()
         with connect(up.home, up.port) as client:
             client.create_pool({"name": "hpc"})
-            login = LoginNode(up, client, slurm, state)
+            login = LoginNode(up, client, engine, state, delegation)
             login.begin()
             assert eventually(lambda: login.node().get("state") == "READY"), (state / "log").read_text()[-2000:]
             yield login
             if login.agent is not None:
                 login.agent.terminate()
                 login.agent.wait()
-            slurm.empty()
+            engine.empty()
+
+
+@pytest.fixture(scope="module")
+def login(slurm: SlurmOnThisHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginNode]:
+    with login_node(slurm, tmp_path_factory.mktemp("login")) as made:
+        yield made
 
 
 def test_a_stage_is_a_job_of_slurm_and_the_node_says_what_is_not_given(login: LoginNode) -> None:

@@ -216,6 +216,7 @@ def test_a_list_has_pages_but_not_for_ever(
     [
         (b"<html>", "AnswerUnreadable"),
         (b"[]", "AnswerUnreadable"),
+        (b'{"metadata":' + b"[" * 100_000, "AnswerUnreadable"),
         (b'{"metadata": {}, "items": [{"metadata": {"creationTimestamp": "soon"}}]}', "AnswerUnreadable"),
         (b'{"metadata": {}, "items": [{"metadata": {"name": 7}}]}', "AnswerUnreadable"),
         (b'{"items": []}', "AnswerUnreadable"),
@@ -274,6 +275,8 @@ def test_the_node_of_an_evicted_pod_drains_and_another_pilot_takes_its_place(
     look()
     pilot.refresh_from_db()
     assert (pilot.state, pilot.why) == ("LEAVING", "ends")
+    # It is empty: the engine is told to end it, and has by the next look.
+    look()
     look()
     pilot.refresh_from_db()
     assert (pilot.state, pilot.why) == ("GONE", "ends")

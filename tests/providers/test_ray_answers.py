@@ -119,6 +119,7 @@ def test_an_end_that_makes_no_sense_is_none(server: ScriptedServer, metadata: An
         (200, b"<html>", "AnswerUnreadable"),
         (200, b"{}", "AnswerUnreadable"),
         (200, b"\xff", "AnswerUnreadable"),
+        (200, b'[{"x":' + b"[" * 100_000, "AnswerUnreadable"),
         (200, json.dumps([job(status="FLYING")]).encode(), "AnswerUnreadable"),
         (200, json.dumps([job(start_time=-1)]).encode(), "AnswerUnreadable"),
         (503, b"starting", "RaySaid"),

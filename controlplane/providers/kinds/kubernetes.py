@@ -104,7 +104,7 @@ _CAPABILITIES: Final = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SE
 _Text = Annotated[str, Meta(max_length=1_000)]
 
 
-class ListPage(msgspec.Struct, frozen=True, rename={"more": "continue"}):
+class KubeListMeta(msgspec.Struct, frozen=True, rename={"more": "continue"}):
     """Where a list goes on; empty at its end."""
 
     more: str = ""
@@ -124,46 +124,46 @@ class KubeCondition(msgspec.Struct, frozen=True):
     status: _Text = ""
 
 
-class JobStatus(msgspec.Struct, frozen=True):
+class KubeJobStatus(msgspec.Struct, frozen=True):
     conditions: list[KubeCondition] = []
 
 
 class KubeJob(msgspec.Struct, frozen=True):
     metadata: KubeMetadata
-    status: JobStatus = JobStatus()
+    status: KubeJobStatus = KubeJobStatus()
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class KubePodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: _Text = ""
     start_time: datetime | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class KubePodSpec(msgspec.Struct, frozen=True, rename="camel"):
     active_deadline_seconds: Annotated[int, Meta(ge=0, le=2**40)] | None = None
 
 
 class KubePod(msgspec.Struct, frozen=True):
     metadata: KubeMetadata
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: KubePodSpec = KubePodSpec()
+    status: KubePodStatus = KubePodStatus()
 
 
 class KubeSecret(msgspec.Struct, frozen=True):
     metadata: KubeMetadata
 
 
-class JobPage(msgspec.Struct, frozen=True):
-    metadata: ListPage
+class KubeJobPage(msgspec.Struct, frozen=True):
+    metadata: KubeListMeta
     items: list[KubeJob] | None = None
 
 
-class PodPage(msgspec.Struct, frozen=True):
-    metadata: ListPage
+class KubePodPage(msgspec.Struct, frozen=True):
+    metadata: KubeListMeta
     items: list[KubePod] | None = None
 
 
-class SecretPage(msgspec.Struct, frozen=True):
-    metadata: ListPage
+class KubeSecretPage(msgspec.Struct, frozen=True):
+    metadata: KubeListMeta
     items: list[KubeSecret] | None = None
 
 
@@ -297,7 +297,7 @@ class KubernetesCluster:
         for label in handles:
             self._delete(f"{self._batch}/jobs/{label}", how)
             if force:
-                for pod in self._listed("pods", PodPage, f"{PILOT}={label}"):
+                for pod in self._listed("pods", KubePodPage, f"{PILOT}={label}"):
                     self._delete(f"{self._core}/pods/{pod.metadata.name}", {"gracePeriodSeconds": 1})
             self._delete(f"{self._core}/secrets/{label}", {})
 
@@ -308,9 +308,9 @@ class KubernetesCluster:
 
     def list(self, tag: str) -> list[ForeignPilot]:
         chosen, start = f"{PROVIDER}={tag}", f"yard-{tag}-"
-        jobs = {each.metadata.name: each for each in self._listed("jobs", JobPage, chosen)}
+        jobs = {each.metadata.name: each for each in self._listed("jobs", KubeJobPage, chosen)}
         pods: dict[str, KubePod] = {}
-        for pod in self._listed("pods", PodPage, chosen):
+        for pod in self._listed("pods", KubePodPage, chosen):
             label = pod.metadata.labels.get(PILOT, "")
             if label not in pods or _rank(pod) > _rank(pods[label]):
                 pods[label] = pod
@@ -324,7 +324,7 @@ class KubernetesCluster:
     def _sweep(self, chosen: str, needed: set[str]) -> None:
         """Delete Secrets of pilots that are not there any more, or never came to be."""
         before = timezone.now() - timedelta(seconds=ORPHAN_S)
-        for each in self._listed("secrets", SecretPage, chosen, _METADATA):
+        for each in self._listed("secrets", KubeSecretPage, chosen, _METADATA):
             name, made_at = each.metadata.name, each.metadata.creation_timestamp
             if name not in needed and LABEL.fullmatch(name) and made_at is not None and made_at < before:
                 self._delete(f"{self._core}/secrets/{name}", {})
@@ -339,7 +339,7 @@ class KubernetesCluster:
                 raise EngineFault("KubernetesSaid", _told(answer))
             try:
                 read = msgspec.json.decode(answer.body, type=page)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 raise EngineFault("AnswerUnreadable", f"GET {kind}") from None
             yield from read.items or ()
             if not read.metadata.more:
@@ -377,7 +377,7 @@ def _devices(shape: Mapping[str, Any]) -> dict[str, str]:
 def _told(answer: endpoint.EndpointAnswer) -> str:
     try:
         return f"{answer.status} {answer.in_words(_refusal(answer.body).message)}"
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return f"{answer.status} {answer.said}"
 
 

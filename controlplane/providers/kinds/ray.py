@@ -127,7 +127,7 @@ class RayCluster:
             raise EngineFault("RaySaid", _told(answer))
         try:
             jobs = _jobs(answer.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise EngineFault("AnswerUnreadable", "GET /api/jobs/") from None
         mine = [job for job in jobs if (job.submission_id or "").startswith(f"yard-{tag}-")]
         found = [_read(job) for job in mine if LABEL.fullmatch(job.submission_id or "")]

@@ -119,7 +119,7 @@ class Stand:
 
     def lose_secrets(self, intent: Intent) -> None:
         """Remove the file from which a part's supervisor takes its secrets."""
-        if self.kind == "slurm":
+        if self.kind in ("slurm", "ray"):
             Path(intent.folder, "secrets.json").unlink()
         else:
             secret_file.remove(f"{secret_file.folder(str(self.folder))}/{intent.part}.json")
