@@ -47,8 +47,8 @@ def measure() -> Figures:
         "router_p50_ms, router_p99_ms: time to the first byte through the router less that without it",
         "kill_cut: answers that had begun when their replica was killed, and broke off; nothing can repeat those",
         (
-            f"function_cold_ms: median of {COLD_STARTS} first calls of a function without replicas, from call to answer;"
-            " function_cold_most_ms: the longest of them"
+            f"function_cold_ms: median of {COLD_STARTS} first calls of a function without replicas, from call to"
+            " answer; function_cold_most_ms: the longest of them"
         ),
         "function_warm_ms, function_warm_p99_ms: one call after the other over one connection, from call to answer",
     ]
