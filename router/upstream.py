@@ -94,18 +94,19 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
             return
         self.moved = True
-        if not self.has_begun:
-            self.head_bytes += len(data)
-            if self.head_bytes > MOST_HEADERS and not self.status:
-                self.transport.abort()
-                self._fail("the head of its answer is too long")
-                return
         try:
             self.parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.transport.abort()
             self._fail(f"its answer is no HTTP: {error}")
             return
+        if not self.status:
+            # What came may be a head and much of a body at once, so the head counts only while it has not ended.
+            self.head_bytes += len(data)
+            if self.head_bytes > MOST_HEADERS:
+                self.transport.abort()
+                self._fail("the head of its answer is too long")
+                return
         if self.pieces and self.sink is not None:
             body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
             self.pieces.clear()

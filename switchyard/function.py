@@ -26,6 +26,14 @@ import time
 from _operator import _compare_digest as same
 from contextlib import contextmanager
 
+# Not of typing, whose import takes as long as all others together; checkers know the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    Answer = tuple[int, bytes]
+
 HEAD_BYTES = 16_384
 MOST_BYTES = 6 * 2**20
 MOST_CONNECTIONS = 512
@@ -42,20 +50,20 @@ class Batcher:
     Time is told by the caller, in seconds; what was added first is taken first.
     """
 
-    def __init__(self, most, wait_s):
+    def __init__(self, most: int, wait_s: float) -> None:
         self.most, self.wait_s = most, wait_s
-        self.items = []
+        self.items: list[tuple[float, Any]] = []
 
-    def add(self, item, now):
+    def add(self, item: Any, now: float) -> None:
         self.items.append((now + self.wait_s, item))
 
-    def due_s(self, now):
+    def due_s(self, now: float) -> float | None:
         """Return in how many seconds a batch is due: 0 if one is now, None if nothing waits."""
         if not self.items:
             return None
         return 0.0 if len(self.items) >= self.most else max(0.0, self.items[0][0] - now)
 
-    def take(self, now):
+    def take(self, now: float) -> list[Any]:
         """Return the batch that is due, without what comes after it; empty if none is."""
         if self.due_s(now) != 0.0:
             return []
@@ -66,19 +74,19 @@ class Batcher:
 class Call:
     """One call: its event, and its answer once there is one."""
 
-    def __init__(self, event, info):
+    def __init__(self, event: Any, info: dict[str, Any]) -> None:
         self.event, self.info = event, info
         self.done = threading.Event()
         self.status, self.body = 500, b""
 
-    def answer(self, status, body):
+    def answer(self, status: int, body: bytes) -> None:
         """Give the answer; the first one counts."""
         if not self.done.is_set():
             self.status, self.body = status, body
             self.done.set()
 
 
-def fault(code, text):
+def fault(code: str, text: str) -> bytes:
     """Return the body of an error."""
     kind = (
         "handler_error" if code.startswith("handler") else "server_error" if code == "restarts" else "invalid_request"
@@ -89,7 +97,7 @@ def fault(code, text):
 class Handler:
     """The handler of a file, and the threads that run it, ``concurrency`` of them."""
 
-    def __init__(self, path, concurrency, batch, wait_s, timeout_s):
+    def __init__(self, path: str, concurrency: int, batch: int, wait_s: float, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.handle, self.handle_batch = load(path)
         if self.handle_batch is None:
@@ -97,13 +105,13 @@ class Handler:
         self.takes_call = _takes_call(self.handle)
         self.batcher = Batcher(batch, wait_s)
         self.changed = threading.Condition()
-        self.running = {}
+        self.running: dict[int, tuple[float, list[Call]]] = {}
         self.concurrency, self.is_over = concurrency, False
         self.pid = os.getpid()
         for _ in range(concurrency):
             threading.Thread(target=self.work, daemon=True).start()
 
-    def call(self, event, info):
+    def call(self, event: Any, info: dict[str, Any]) -> Answer:
         """Run one call to its end; return the status and the body of its answer."""
         call = Call(event, info)
         with self.changed:
@@ -114,7 +122,7 @@ class Handler:
         call.done.wait()
         return call.status, call.body
 
-    def work(self):
+    def work(self) -> None:
         """Run batches for ever."""
         me = threading.get_ident()
         while True:
@@ -133,7 +141,7 @@ class Handler:
                     self.running.pop(me, None)
                     self.changed.notify_all()
 
-    def run(self, batch):
+    def run(self, batch: Sequence[Call]) -> None:
         try:
             answers = self.answers(batch)
         except BaseException as error:  # noqa: BLE001  whatever it raises is the answer to these calls, and no more
@@ -142,16 +150,17 @@ class Handler:
             for number, call in enumerate(batch):
                 call.answer(*answers[number])
 
-    def answers(self, batch):
+    def answers(self, batch: Sequence[Call]) -> list[Answer]:
         """Let the handler run a batch; return the answer to each call."""
         if self.handle_batch is None:
+            assert self.handle is not None, "a file has one of them"
             return [written(self.handle(batch[0].event, *([batch[0].info] if self.takes_call else [])))]
         results = self.handle_batch([call.event for call in batch])
         if not isinstance(results, (list, tuple)) or len(results) != len(batch):
             raise TypeError(f"handle_batch must return a list of {len(batch)} results, one for each event")
         return [written(result) for result in results]
 
-    def watch(self):
+    def watch(self) -> None:
         """Answer calls whose time is over; return when it is time to start anew: where such a call holds its thread,
         and no other runs, or no thread is left."""
         with self.changed:
@@ -170,7 +179,7 @@ class Handler:
                 self.changed.wait(next_s if next_s is None else next_s + 0.001)
 
 
-def load(path):
+def load(path: str) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
     """Return ``handle`` and ``handle_batch`` of a file, or None for one that is not there. Exits where neither is."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     module = type(sys)("function_code")
@@ -185,13 +194,13 @@ def load(path):
     return handle if callable(handle) else None, batch if callable(batch) else None
 
 
-def _takes_call(handle):
+def _takes_call(handle: Any) -> bool:
     """Whether the second parameter of a handler is ``call``."""
     code = getattr(handle, "__code__", None)
     return code is not None and code.co_varnames[1 : code.co_argcount][:1] == ("call",)
 
 
-def failed(error):
+def failed(error: BaseException) -> bytes:
     """Return the body that tells what a handler raised; its traceback goes to the log."""
     import traceback
 
@@ -202,7 +211,7 @@ def failed(error):
         return fault("handler_raised", type(error).__name__)
 
 
-def written(result):
+def written(result: Any) -> Answer:
     """Return the answer that a result makes."""
     if isinstance(result, BaseException):
         return 500, failed(result)
@@ -218,11 +227,11 @@ def written(result):
 class Connection:
     """A connection of the router: one request after the other, each with a ``content-length``."""
 
-    def __init__(self, link, function, key, door):
+    def __init__(self, link: socket.socket, function: Handler, key: bytes, door: Door) -> None:
         self.link, self.function, self.key, self.door = link, function, key, door
         self.left = b""
 
-    def serve(self):
+    def serve(self) -> None:
         try:
             while self.once():
                 pass
@@ -231,7 +240,7 @@ class Connection:
         finally:
             self.link.close()
 
-    def once(self):
+    def once(self) -> bool:
         """Answer one request; return whether another may come."""
         while b"\r\n\r\n" not in self.left:
             if len(self.left) > HEAD_BYTES:
@@ -271,13 +280,13 @@ class Connection:
             status, answer = self.function.call(event, info)
             return self.say(status, answer, stays)
 
-    def proof(self, nonce):
+    def proof(self, nonce: bytes) -> bytes:
         """Return what shows who asks that this process knows the key of the replica, without telling it."""
         from hmac import digest
 
         return b'{"proof":"%s"}' % digest(self.key, b"health " + nonce, "sha256").hex().encode()
 
-    def read(self, length):
+    def read(self, length: int) -> bytes | None:
         """Return the body of a request; None if the caller went away."""
         pieces, missing = [self.left[:length]], length - len(self.left)
         self.left = self.left[length:]
@@ -289,14 +298,14 @@ class Connection:
             missing -= len(piece)
         return b"".join(pieces)
 
-    def say(self, status, body, stays):
+    def say(self, status: int, body: bytes, stays: bool) -> bool:
         close = "" if stays else "connection: close\r\n"
         head = f"HTTP/1.1 {status} {REASONS[status]}\r\ncontent-type: application/json\r\n{close}"
         self.link.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return stays
 
 
-def listen():
+def listen() -> socket.socket:
     """Return the socket to listen at: that of the process before this one, or a new one at ``$PORT``."""
     if kept := os.environ.pop(LISTENS, ""):
         return socket.socket(fileno=int(kept))
@@ -310,13 +319,13 @@ def listen():
 class Door:
     """Where the router comes in. Shut, it leaves who comes to the next process at the same socket."""
 
-    def __init__(self, server):
+    def __init__(self, server: socket.socket) -> None:
         self.server, self.changed = server, threading.Condition()
         self.count, self.is_shut = 0, False
         server.setblocking(False)
 
     @contextmanager
-    def busy(self):
+    def busy(self) -> Iterator[None]:
         """Count a call whose answer is on its way."""
         with self.changed:
             self.count += 1
@@ -327,11 +336,11 @@ class Door:
                 self.count -= 1
                 self.changed.notify_all()
 
-    def accept(self, function, key):
+    def accept(self, function: Handler, key: bytes) -> None:
         """Serve connections, a thread each, until it is shut."""
         room = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
-        def serve(link):
+        def serve(link: socket.socket) -> None:
             try:
                 Connection(link, function, key, self).serve()
             finally:
@@ -353,15 +362,17 @@ class Door:
                 continue
             threading.Thread(target=serve, args=(link,), daemon=True).start()
 
-    def shut(self):
+    def shut(self) -> None:
         """Let nobody in any more, and wait a moment for answers that are on their way."""
         with self.changed:
             self.is_shut = True
             self.changed.wait_for(lambda: not self.count, LAST_ANSWERS_S)
 
 
-def main():
-    number = lambda name, usual: float(os.environ.get(f"FUNCTION_{name}") or usual)  # noqa: E731
+def main() -> None:
+    def number(name: str, usual: float) -> float:
+        return float(os.environ.get(f"FUNCTION_{name}") or usual)
+
     function = Handler(
         sys.argv[1],
         int(number("CONCURRENCY", 1)),

@@ -92,11 +92,11 @@ def _called(cluster: DemoCluster) -> None:
         )  # fmt: skip
     for ago in range(60):
         counts: list[int] = [0] * 14 if 8 <= ago < 30 else [30, 60, 20, 4, 1, *[0] * 9]
-        cold = ago in (7, 40)
+        total, cold = sum(counts), ago in (7, 40)
         row.minutes.create(
-            at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
-            errors=2 if ago % 6 == 2 and sum(counts) else 0, cold=2 if cold else 0, cold_ms=187 if cold else 0,
-            replicas=1 if sum(counts) else 0, first_bytes=counts,
+            at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=total,
+            errors=2 if ago % 6 == 2 and total else 0, cold=2 if cold else 0, cold_ms=187 if cold else 0,
+            replicas=1 if total else 0, first_bytes=counts,
         )  # fmt: skip
     function = DeployedFunction.objects.create(service=row, file="thumbnails.py", code=_THUMBNAILS, options=options)
     for number, (state, tries, fault) in enumerate(
