@@ -68,13 +68,16 @@ class Engine:
     def __init__(self) -> None:
         outer = self
         self.asked: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.metrics = b""
         self.say = self.fine
 
         class Answers(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.whole(b"{}")
+                outer.keys.append(self.headers["authorization"])
+                self.whole(outer.metrics if self.path == "/metrics" else b"{}")
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
