@@ -2129,6 +2129,9 @@ class ServiceReplica(TypedDict):
     port: int
     state: str
     outstanding: int
+    running: int | None
+    waiting: int | None
+    cache: float | None
     made_at: str
     ready_at: str | None
     ended_at: str | None
