@@ -29,9 +29,9 @@ from router.protocol import BOUNDS, Member, Served
 HARDWARE = LLAMA_8B_L4
 MOST = 40
 # What the service file says: target and limit were found on the first half of the trace, the rest are the defaults.
-TARGET = 10.0
+TARGET = 11.0
 CONCURRENCY = 13
-SLO_S = 1.0
+SLO_S = 2.0
 # From the submission of a replica's job to its first answer: measured with the built-in server, and one that loads.
 START_S, SLOW_START_S = 2.0, 60.0
 WARM_S = 240.0
@@ -226,13 +226,17 @@ def compare(trace: Sequence[Arrival], target: float, start_s: float, warm_s: flo
 
 
 def measure(traces: Path) -> tuple[dict[str, float], list[str]]:
-    """Return the figures of the second half hour of the trace."""
+    """Return the figures of the trace, and of its second half hour alone."""
     trace = read(traces / "llm_requests" / "AzureLLMInferenceTrace_conv.csv.gz")
     middle = trace[0].at + (trace[-1].at - trace[0].at) / 2
     half = [one for one in trace if one.at >= middle - WARM_S]
     figures: dict[str, float] = {}
-    for suffix, start_s in (("", START_S), ("_slow_start", SLOW_START_S)):
-        scaled, fixed = compare(half, TARGET, start_s, WARM_S)
+    for suffix, asked, start_s in (
+        ("", trace, START_S),
+        ("_second_half", half, START_S),
+        ("_slow_start", trace, SLOW_START_S),
+    ):
+        scaled, fixed = compare(asked, TARGET, start_s, WARM_S)
         figures |= {
             f"autoscale_points{suffix}": 100 * (scaled.within - fixed),
             f"autoscale_within_pct{suffix}": 100 * scaled.within,
@@ -240,8 +244,10 @@ def measure(traces: Path) -> tuple[dict[str, float], list[str]]:
             f"autoscale_replicas{suffix}": scaled.replicas,
             f"autoscale_changes{suffix}": scaled.changes,
         }
-    remarks = f"""autoscale_*: the second half hour of the Azure conversation trace, after {WARM_S:g} s to warm up, on
-SIMULATED replicas: Llama 3.1 8B on one L4 each (constants and their sources in bench/serving/engine.py); share of the
-requests whose first token came within {SLO_S:g} s against a fixed number with the same device-hours
+        print(suffix or "whole", scaled, fixed, flush=True)
+    remarks = f"""autoscale_*: the Azure conversation trace after {WARM_S:g} s to warm up, on SIMULATED replicas:
+Llama 3.1 8B on one L4 each (constants and their sources in bench/serving/engine.py); share of the requests whose
+first token came within {SLO_S:g} s against a fixed number with the same device-hours; the target was found on its
+first half
 a replica starts in {START_S:g} s, as measured with the built-in server; _slow_start: in {SLOW_START_S:g} s"""
     return figures, remarks.splitlines()

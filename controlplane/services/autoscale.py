@@ -23,6 +23,8 @@ SLOT_S: Final = 5.0
 # What is expected is at most so many times what is there, and no start takes longer than this.
 MOST_GROWTH: Final = 2.0
 LONGEST_START_S: Final = 600.0
+# As long as no start was seen.
+USUAL_START_S: Final = 5.0
 # So many answers tell how long the first byte takes; more for a late one are asked for once in this time.
 ENOUGH: Final = 10
 LATE_S: Final = 30.0
@@ -40,7 +42,7 @@ class Signals:
     first_bytes: Sequence[int] = ()
     quiet_s: float = 0.0
     tokens: int = 0
-    start_s: float = 5.0
+    start_s: float = USUAL_START_S
 
     @property
     def load(self) -> int:

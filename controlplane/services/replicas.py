@@ -244,7 +244,7 @@ def _start_s(row: InferenceService) -> float:
     """Return how long the newest replicas took from their submission to their first answer: the middle one of five."""
     newest = Replica.objects.filter(revision__service=row, ready_at__isnull=False).order_by("-ready_at")[:5]
     took = sorted((one.ready_at - one.made_at).total_seconds() for one in newest if one.ready_at)
-    return took[len(took) // 2] if took else autoscale.Signals.start_s
+    return took[len(took) // 2] if took else autoscale.USUAL_START_S
 
 
 def wish_of(row: InferenceService, revisions: dict[int, ServiceRevision], now: datetime) -> Wish:

@@ -49,11 +49,12 @@ class Cluster:
         return InferenceService.objects.get()
 
     def listen(self, *but: int) -> None:
-        """Let all parts that run listen at their ports, other than those of these numbers."""
-        for wanted in self.agent.look():
-            if wanted.spec is not None and wanted.part in self.agent.here:
-                ports = [port for port in wanted.spec.ports if port not in but]
-                self.agent.here[wanted.part] = msgspec.structs.replace(self.agent.here[wanted.part], listens=ports)
+        """Let all replicas that run listen at their ports, other than those with these ports."""
+        rows = {row.job or 0: row for row in Replica.objects.filter(ended_at=None)}
+        for job, part in replicas.parts_of(rows.values()).items():
+            ports = [rows[job].port] if rows[job].port not in but else []
+            here = self.agent.here
+            here[str(part.pk)] = msgspec.structs.replace(here[str(part.pk)], listens=ports)
         self.agent.report()
 
     def follow(self, seconds: float = 1.0, *, ill: frozenset[int] = frozenset(), load: Any = None) -> None:
@@ -100,6 +101,8 @@ def test_replicas_are_jobs_of_the_owner_and_answer_when_the_router_says_so(clust
     assert (shown["service"]["state"], shown["service"]["ready"], shown["service"]["fault"]) == ("READY", 2, "")
     jobs = Job.objects.filter(number__in=[one["job"] for one in shown["replicas"]])
     assert {(job.user.username, job.labels["service"]) for job in jobs} == {("owner", "chat")}
+    watched = {each["port"] for job in jobs for each in job.stages.get().request["ports"]}
+    assert watched == {one["port"] for one in shown["replicas"]}
     keys = [replicas.key_of(one) for one in Replica.objects.all()]
     # The key of a replica is not kept in plain text, nor shown.
     assert not any(key in str(job.spec) + str(job.stages.first().request) for job in jobs for key in keys)  # type: ignore[union-attr]

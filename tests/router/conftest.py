@@ -87,6 +87,7 @@ class Engine:
         # The heads of health checks, and the key that it proves to know where that is asked.
         self.probed: list[dict[str, str]] = []
         self.key = "of-a-replica"
+        self.metrics = b""
         self.say = self.fine
 
         class Answers(BaseHTTPRequestHandler):
@@ -94,8 +95,11 @@ class Engine:
 
             def do_GET(self) -> None:
                 nonce = self.headers.get("x-nonce")
-                outer.probed.append(dict(self.headers))
-                self.whole(proof(outer.key, nonce) if nonce else b"{}")
+                outer.probed.append({name.lower(): value for name, value in self.headers.items()})
+                if nonce:
+                    self.whole(proof(outer.key, nonce))
+                else:
+                    self.whole(outer.metrics if self.path == "/metrics" else b"{}")
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))

@@ -210,3 +210,37 @@ def test_a_draining_replica_gets_nothing_new(door: Door) -> None:
     for _ in range(5):
         assert door.ask().status_code == 200
     assert door.engines[0].asked == []
+
+
+def test_nothing_is_sent_to_a_port_that_is_not_the_replicas_own(door: Door) -> None:
+    door.serve(2)
+    first = door.control.services[0]["members"][0]
+    first["owned"] = False
+    until(lambda: any("another process" in one["fault"] for one in door.control.reports[-1]["members"]))
+    for _ in range(5):
+        assert door.ask().status_code == 200
+    # Not even a health check, which would show it the key.
+    seen = len(door.engines[0].probed)
+    count = len(door.control.reports)
+    until(lambda: len(door.control.reports) > count + 2)
+    assert (door.engines[0].asked, len(door.engines[0].probed)) == ([], seen)
+    first["owned"] = True
+    until(lambda: door.control.reports[-1]["members"][0]["fault"] == "")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        (b"e:running 2\ne:waiting 5\n", {"running": 2, "waiting": 5}),
+        (b"e:running 2\n" + b"#" * 2**20, None),
+        (b"\xff\xfe e:running\n", {}),
+    ],
+)
+def test_an_engine_is_asked_how_busy_it_is(door: Door, metrics: bytes, told: Any) -> None:
+    door.serve()
+    door.engines[0].metrics = metrics
+    door.tell(signals={"1": {"running": ["e:running"], "waiting": ["e:waiting"]}})
+    until(lambda: len([head for head in door.engines[0].probed if head["authorization"] == "Bearer of-a-replica"]) > 6)
+    count = len(door.control.reports)
+    until(lambda: len(door.control.reports) > count + 2)
+    assert door.control.reports[-1]["members"][0]["load"] == told
