@@ -41,6 +41,8 @@ EVERY_S: Final = 2.0
 CAPACITY_EVERY: Final = timedelta(seconds=30)
 # A cancellation whose effect is not seen is sent again.
 CANCEL_AGAIN: Final = timedelta(seconds=30)
+# A job that has been there for ten minutes or more is asked for so often.
+LONGEST_S: Final = 10.0
 # What one site is asked in one look: others have their turn.
 MOST_JOBS: Final = 100
 LOOK_S: Final = 30.0
@@ -99,7 +101,7 @@ def look_at(site: Site) -> bool:
         if site.capacity_at is None or now - site.capacity_at >= CAPACITY_EVERY:
             service.note_capacity(site, peer.capacity(), now)
         _report(site, [])
-        for row in _due(site):
+        for row in _due(site, now):
             _advance_one(row, peer)
             if time.monotonic() - began > LOOK_S:
                 break
@@ -110,10 +112,20 @@ def look_at(site: Site) -> bool:
     return True
 
 
-def _due(site: Site) -> list[SiteJob]:
-    """Return the open jobs there, those first that were not looked at for longest."""
+def _due(site: Site, now: datetime) -> list[SiteJob]:
+    """Return the open jobs there that are to be looked at, those first that were not looked at for longest.
+
+    What has been there for long is asked for less often, unless it is to stop.
+    """
     rows = site.jobs.filter(over_at=None).select_related("part__attempt__stage__job", "site__node")
-    return list(rows.order_by(F("looked_at").asc(nulls_first=True), "created_at")[:MOST_JOBS])
+    rows = rows.order_by(F("looked_at").asc(nulls_first=True), "created_at")
+    return [row for row in rows if row.looked_at is None or _is_due(row, row.looked_at, now)][:MOST_JOBS]
+
+
+def _is_due(row: SiteJob, looked_at: datetime, now: datetime) -> bool:
+    age_s = (now - row.created_at).total_seconds()
+    is_quiet = row.part.ended_at is None and not row.part.attempt.stop_why
+    return (now - looked_at).total_seconds() >= (min(LONGEST_S, age_s / 60) if is_quiet else 0.0)
 
 
 def _advance_one(row: SiteJob, peer: Peer) -> None:
