@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.conf import settings
 from django.core.files.storage import storages
@@ -34,6 +34,9 @@ from controlplane.sites.models import Site, SiteJob
 from controlplane.sites.peer import Peer, PeerFault, PeerJob, PeerRefused, PeerStage, PeerUnknown, one_line
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import NO_FAULT
+
+if TYPE_CHECKING:
+    from agents.protocol import Why
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +149,7 @@ def advance(row: SiteJob, peer: Peer) -> None:
         return
     if row.asked_at is None and part.attempt.stop_why:
         # It was stopped before the site heard of it.
-        _end(row, Exit(cause=Cause.CANCELLED, stopped=True), now)
+        _end(row, Exit(cause="CANCELLED", stopped=True), now)
         return
     if row.number is None:
         again = service.note_asked(row, now)
@@ -255,7 +258,7 @@ def _end(row: SiteJob, how: Exit, now: datetime, fault: str = "") -> None:
 
 def _exit(cause: Cause, why: Clause) -> Exit:
     says = told(why)
-    return Exit(cause=cause, detail=says.text[:900], said=[(why["code"], why["params"])])
+    return Exit(cause=cast("Why", str(cause)), detail=says.text[:900], said=[(why["code"], why["params"])])
 
 
 def _exit_of(job: PeerJob, stage: PeerStage) -> Exit:
@@ -263,10 +266,10 @@ def _exit_of(job: PeerJob, stage: PeerStage) -> Exit:
     if job.state == "COMPLETED":
         return Exit(code=stage.exit_code or 0)
     if job.state == "CANCELLED":
-        return Exit(code=stage.exit_code, cause=Cause.CANCELLED, stopped=True)
+        return Exit(code=stage.exit_code, cause="CANCELLED", stopped=True)
     known = {str(cause) for cause in set(Cause) - _OURS}
     cause = stage.cause if stage.cause in known else str(Cause.EXIT_CODE)
-    return Exit(code=stage.exit_code, cause=cause, detail=one_line(stage.detail)[:500])
+    return Exit(code=stage.exit_code, cause=cast("Why", cause), detail=one_line(stage.detail)[:500])
 
 
 def _report(site: Site, here: list[Here]) -> None:
