@@ -232,7 +232,7 @@ def _attempt(
         alternative=attempt.alternative,
         why_here=attempt.why_here,
         why_here_said=clauses(attempt.said.get("why_here")),
-        placed=placed(claims),
+        placed=placed(claims) or [Placed(part.node.name, part.rank, []) for part in parts if part.node.is_site],
         created_at=attempt.created_at,
         started_at=attempt.started_at,
         stop_why=attempt.stop_why,

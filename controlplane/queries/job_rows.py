@@ -260,6 +260,8 @@ class _Related:
     needs: dict[uuid.UUID, list[uuid.UUID]] = field(default_factory=lambda: defaultdict(list))
     attempts: dict[uuid.UUID, rows.Attempt] = field(default_factory=dict)
     claims: dict[uuid.UUID, list[rows.Claim]] = field(default_factory=lambda: defaultdict(list))
+    # Parts of attempts that hold no device here: they are at another site.
+    away: dict[uuid.UUID, rows.Part] = field(default_factory=dict)
     checkpoints: dict[uuid.UUID, rows.Checkpoint] = field(default_factory=dict)
     devices: dict[str, PlannedDevice] = field(default_factory=dict)
 
@@ -294,7 +296,7 @@ def shown(jobs: Iterable[rows.Job]) -> list[Job]:
 
 
 def _related(stages: list[rows.Stage]) -> _Related:
-    """Read the rows that belong to these stages, in five queries at most."""
+    """Read the rows that belong to these stages, in six queries at most."""
     found, counts = _Related(), Counter(stage.job_id for stage in stages)
     if several := [stage.id for stage in stages if counts[stage.job_id] > 1]:
         through = rows.Stage.needs.through.objects.filter(from_stage__in=several)
@@ -308,6 +310,9 @@ def _related(stages: list[rows.Stage]) -> _Related:
         wanted = claims.select_related("part__node", "device").only(*_CLAIMED)
         for claim in wanted.order_by("part__rank", "device__kind", "device__index"):
             found.claims[claim.part.attempt_id].append(claim)
+        if bare := [attempt.id for attempt in found.attempts.values() if attempt.id not in found.claims]:
+            parts = rows.Part.objects.filter(attempt__in=bare, node__is_site=True).select_related("node")
+            found.away = {part.attempt_id: part for part in parts}
         points = rows.Checkpoint.objects.filter(stage__in=tried).order_by("stage_id", "-step", "-at")
         found.checkpoints = {point.stage_id: point for point in points.distinct("stage_id")}
     planned = {device for stage in stages for device in (stage.planned or {}).get("devices", ())}
@@ -372,14 +377,15 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], related: _Related, job
     state, waits = State(stage.state), State(stage.state) in WAITING
     reasons = [_reason(each) for each in stage.reasons] if waits else []
     point = related.checkpoints.get(stage.id)
-    places = placed(claims)
+    away = related.away.get(attempt.id) if attempt else None
+    places = [Placed(away.node.name, away.rank, [])] if away else placed(claims)
     often = attempt.said.get("saves", []) if attempt else []
     idle = attempt.said.get("held_idle", []) if attempt else []
     policy = stage.request.get("utilization_policy")
     asked = demand.asked(stage.request)
     deadline = demand.deadline_at(stage.request, job.submitted_at.timestamp())
     filters = funnel.steps(stage.funnel, job.pool.name) if waits else []
-    part = next((claim.part for claim in claims), None) if state in ACTIVE else None
+    part = (away or next((claim.part for claim in claims), None)) if state in ACTIVE else None
     return Stage(
         id=stage.id,
         name=stage.name,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.conf import settings
 from django.core.files.storage import storages
@@ -35,12 +35,17 @@ from controlplane.sites.peer import Peer, PeerFault, PeerJob, PeerRefused, PeerS
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.retry import NO_FAULT
 
+if TYPE_CHECKING:
+    from agents.protocol import Why
+
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 2.0
 CAPACITY_EVERY: Final = timedelta(seconds=30)
 # A cancellation whose effect is not seen is sent again.
 CANCEL_AGAIN: Final = timedelta(seconds=30)
+# A job that has been there for ten minutes or more is asked for so often.
+LONGEST_S: Final = 10.0
 # What one site is asked in one look: others have their turn.
 MOST_JOBS: Final = 100
 LOOK_S: Final = 30.0
@@ -99,7 +104,7 @@ def look_at(site: Site) -> bool:
         if site.capacity_at is None or now - site.capacity_at >= CAPACITY_EVERY:
             service.note_capacity(site, peer.capacity(), now)
         _report(site, [])
-        for row in _due(site):
+        for row in _due(site, now):
             _advance_one(row, peer)
             if time.monotonic() - began > LOOK_S:
                 break
@@ -110,10 +115,20 @@ def look_at(site: Site) -> bool:
     return True
 
 
-def _due(site: Site) -> list[SiteJob]:
-    """Return the open jobs there, those first that were not looked at for longest."""
+def _due(site: Site, now: datetime) -> list[SiteJob]:
+    """Return the open jobs there that are to be looked at, those first that were not looked at for longest.
+
+    What has been there for long is asked for less often, unless it is to stop.
+    """
     rows = site.jobs.filter(over_at=None).select_related("part__attempt__stage__job", "site__node")
-    return list(rows.order_by(F("looked_at").asc(nulls_first=True), "created_at")[:MOST_JOBS])
+    rows = rows.order_by(F("looked_at").asc(nulls_first=True), "created_at")
+    return [row for row in rows if row.looked_at is None or _is_due(row, row.looked_at, now)][:MOST_JOBS]
+
+
+def _is_due(row: SiteJob, looked_at: datetime, now: datetime) -> bool:
+    age_s = (now - row.created_at).total_seconds()
+    is_quiet = row.part.ended_at is None and not row.part.attempt.stop_why
+    return (now - looked_at).total_seconds() >= (min(LONGEST_S, age_s / 60) if is_quiet else 0.0)
 
 
 def _advance_one(row: SiteJob, peer: Peer) -> None:
@@ -134,7 +149,7 @@ def advance(row: SiteJob, peer: Peer) -> None:
         return
     if row.asked_at is None and part.attempt.stop_why:
         # It was stopped before the site heard of it.
-        _end(row, Exit(cause=Cause.CANCELLED, stopped=True), now)
+        _end(row, Exit(cause="CANCELLED", stopped=True), now)
         return
     if row.number is None:
         again = service.note_asked(row, now)
@@ -243,7 +258,7 @@ def _end(row: SiteJob, how: Exit, now: datetime, fault: str = "") -> None:
 
 def _exit(cause: Cause, why: Clause) -> Exit:
     says = told(why)
-    return Exit(cause=cause, detail=says.text[:900], said=[(why["code"], why["params"])])
+    return Exit(cause=cast("Why", str(cause)), detail=says.text[:900], said=[(why["code"], why["params"])])
 
 
 def _exit_of(job: PeerJob, stage: PeerStage) -> Exit:
@@ -251,10 +266,10 @@ def _exit_of(job: PeerJob, stage: PeerStage) -> Exit:
     if job.state == "COMPLETED":
         return Exit(code=stage.exit_code or 0)
     if job.state == "CANCELLED":
-        return Exit(code=stage.exit_code, cause=Cause.CANCELLED, stopped=True)
+        return Exit(code=stage.exit_code, cause="CANCELLED", stopped=True)
     known = {str(cause) for cause in set(Cause) - _OURS}
     cause = stage.cause if stage.cause in known else str(Cause.EXIT_CODE)
-    return Exit(code=stage.exit_code, cause=cause, detail=one_line(stage.detail)[:500])
+    return Exit(code=stage.exit_code, cause=cast("Why", cause), detail=one_line(stage.detail)[:500])
 
 
 def _report(site: Site, here: list[Here]) -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.clauses import Told
 from controlplane.fleet.models import Node
-from controlplane.jobs.models import Stage
+from controlplane.jobs.models import Part, Stage
 from controlplane.sites import service
 from controlplane.sites.models import Site, SiteJob, SiteToken
 from tests.controlplane.people import Town
@@ -147,6 +147,22 @@ def test_jobs_there_are_shown_to_those_who_see_them(town: Town) -> None:
     assert town.stranger.get("/sites/berlin").json()["our_jobs"] == {"PENDING": 1}
     Site.objects.update(failures=2, condition="it does not answer (timed_out)")
     assert town.owner.get("/sites/berlin/jobs").json()["results"][0]["is_unknown"] is True
+
+
+def test_the_job_says_where_it_is(town: Town, client: Any) -> None:
+    row = left(town, made(town))
+    Part.objects.filter(pk=row.pk).update(substate="waits at site berlin as #4711")
+    number = row.part.attempt.stage.job.number
+    (stage,) = town.owner.get(f"/jobs/{number}").json()["stages"]
+    there = [{"node": "site-berlin", "rank": 0, "devices": []}]
+    assert (stage["placed"], stage["substate"]) == (there, "waits at site berlin as #4711")
+    (attempt,) = town.owner.get(f"/jobs/{number}/attempts").json()["results"]
+    assert attempt["placed"] == there
+    client.force_login(town.owner.user)
+    page = client.get(f"/jobs/{number}").content.decode()
+    assert "site-berlin" in page
+    assert "waits at site berlin as #4711" in page
+    assert client.get("/nodes/site-berlin").status_code == 200
 
 
 def test_what_is_at_a_site_is_given_up_only_while_it_does_not_answer_and_with_a_reason(town: Town) -> None:

@@ -347,6 +347,21 @@ def test_a_second_attempt_there_follows_in_the_log(yard: Yard, berlin, there) ->
     assert text_of(job) == b"first\nsecond\n"
 
 
+def test_what_has_been_there_for_long_is_asked_for_less_often_unless_it_is_to_stop(yard: Yard, berlin, there) -> None:
+    job = left(yard)
+    look()
+    SiteJob.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    before = berlin.asked.count(("GET", "/jobs/40"))
+    look()
+    assert berlin.asked.count(("GET", "/jobs/40")) == before
+    SiteJob.objects.update(looked_at=timezone.now() - timedelta(seconds=11))
+    look()
+    assert berlin.asked.count(("GET", "/jobs/40")) == before + 1
+    service.cancel(job, "ada")
+    look()
+    assert berlin.jobs[40]["state"] == "CANCELLED"
+
+
 def test_a_wrong_token_is_a_condition_and_retries_are_bounded(yard: Yard, berlin, there) -> None:
     writer.set_token(there, "another-token", "ada")
     look()
