@@ -112,16 +112,24 @@ def _without_slow(members: list[tuple[Node, T]], count: int, usual: float) -> li
     fast as usual, as far as others can take their places."""
     if not usual or len(members) == count:
         return members
+    slow: dict[str, set[str]] = {}
+    for (one, other), gbps in links_among([node for node, _ in members]).items():
+        if gbps < usual / 2:
+            slow.setdefault(one, set()).add(other)
+            slow.setdefault(other, set()).add(one)
     chosen: list[tuple[Node, T]] = []
     left: list[tuple[Node, T]] = []
-    for at, one in enumerate(members):
+    ids: set[str] = set()
+    for at, member in enumerate(members):
         if len(chosen) == count:
             left += members[at:]
             break
-        node = one[0]
-        to = ((node.links.get(other.id), other.links.get(node.id)) for other, _ in chosen)
-        is_slow = any(gbps is not None and gbps < usual / 2 for both in to for gbps in both)
-        (left if is_slow else chosen).append(one)
+        node = member[0].id
+        if ids.isdisjoint(slow.get(node, ())):
+            chosen.append(member)
+            ids.add(node)
+        else:
+            left.append(member)
     return chosen + left
 
 
