@@ -31,7 +31,7 @@ _TAKEN: Final = {
             "error", "exclude", "export", "gpus", "gpus-per-node", "gpus-per-task", "gres", "job-name", "mem",
             "mem-per-cpu", "mem-per-gpu", "mincpus", "nodelist", "nodes", "ntasks", "ntasks-per-node", "open-mode",
             "output",
-            "partition", "priority", "qos", "reservation", "signal", "time", "wckey", "wrap",
+            "partition", "priority", "qos", "reservation", "signal", "time", "tmp", "wckey", "wrap",
         ),
         VALUE,
     ),

@@ -377,7 +377,8 @@ class _Conversion:
             return self._set("memory", values.written(count)) if verdict == TAKEN else (verdict, said)
 
         def on_disk(text: str) -> tuple[str, str]:
-            return self._set("disk", values.written(values.size(text)))
+            count = values.size(text)
+            return self._set("disk", values.written(count)) if count else (IGNORED, "no disk space is asked for")
 
         def times(factor: int, what: str, how: str) -> Callable[[str], tuple[str, str]]:
             def take(text: str) -> tuple[str, str]:

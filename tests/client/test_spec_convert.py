@@ -33,7 +33,7 @@ MADE = {
         "labels": {"team": "nlp"}, "time_limit": 3600, "retry": {"max": 3}, "preemption": {"grace": "60s"},
         "array": {"indexes": "0-3", "max_parallel": 2}, "image": "registry.local/train:1",
         "command": ["python", "train.py", "--lr", "${LR}"], "env": {"LR": "1e-4"},
-        "secrets": [{"name": "HF_TOKEN", "env": "TOKEN"}], "cpus": 1.5, "memory": "8GiB",
+        "secrets": [{"name": "HF_TOKEN", "env": "TOKEN"}], "cpus": 1.5, "memory": "8GiB", "disk": "1GiB",
         "devices": {"kind": "gpu", "vendor": "nvidia", "count": 2},
     },
     "skypilot": {
@@ -59,7 +59,6 @@ DROPPED = {
         "metadata.namespace", "spec.ttlSecondsAfterFinished", "spec.template.spec.restartPolicy",
         "spec.template.spec.nodeSelector.zone", "spec.template.spec.volumes[0].name",
         "spec.template.spec.containers[0].env[2]", "spec.template.spec.containers[0].args",
-        "spec.template.spec.containers[0].resources.ephemeral-storage",
         "spec.template.spec.containers[0].volumeMounts[0].name",
         "spec.template.spec.containers[0].volumeMounts[0].mountPath", "spec.template.spec.containers[1].name",
         "spec.template.spec.containers[1].image",

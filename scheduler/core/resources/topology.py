@@ -6,7 +6,7 @@ own each, because nothing is known about them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, TypeVar
 
 from scheduler.core.model.types import Node
@@ -50,78 +50,76 @@ def gather(ranked: Sequence[tuple[Node, T]], count: int, within: str = "") -> li
         return None
     if count == 1:
         return [ranked[0]]
-    usual = _usual(ranked)
+    links = MeasuredLinks([node for node, _ in ranked])
     domains: dict[str, list[tuple[Node, T]]] = {}
     for node, rest in ranked:
         domains.setdefault(domain(node, within), []).append((node, rest))
-    enough = [_without_slow(members, count, usual) for members in domains.values() if len(members) >= count]
+    enough = [_without_slow(members, count, links) for members in domains.values() if len(members) >= count]
     if enough:
         return min(
             enough,
             key=lambda members: (
                 -_slowest(members[:count]),
-                -_measured(members[:count], usual),
+                -links.slowest({node.id for node, _ in members[:count]}),
                 len(members),
                 members[0][0].name,
             ),
         )[:count]
     # Across domains, few large pieces are better than many small ones, and of those the ones that are linked best.
     pieces = sorted(domains.values(), key=lambda m: (-len(m), m[0][0].name))
-    first, rest_ = pieces[0], pieces[1:]
-    if usual:
-        rest_.sort(key=lambda m: (-_between(first, m, usual), -len(m), m[0][0].name))
-    chosen = [one for members in (first, *rest_) for one in members]
-    return chosen[:count]
+    first = {node.id for node, _ in pieces[0]}
+    others = sorted(pieces[1:], key=lambda m: -links.between({node.id for node, _ in m}, first))
+    return [one for members in (pieces[0], *others) for one in members][:count]
 
 
-def links_among(nodes: Sequence[Node]) -> dict[tuple[str, str], float]:
-    """The measured bandwidth of each pair of these nodes, in Gbit/s; of both directions the slower one. Pairs that were
-    not measured are absent."""
-    ids = {node.id for node in nodes}
-    found: dict[tuple[str, str], float] = {}
-    for node in nodes:
-        for other, gbps in node.links.items():
-            if other in ids and other != node.id:
-                pair = (min(node.id, other), max(node.id, other))
-                found[pair] = min(found.get(pair, gbps), gbps)
-    return found
+class MeasuredLinks:
+    """The links that were measured among some nodes, of both directions the slower one; ``usual`` is their median in
+    Gbit/s, 0 where none was measured. What was not measured is taken for usual."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._of: dict[str, dict[str, float]] = {}
+        self.usual = 0.0
+        if not any(node.links for node in nodes):
+            return
+        ids = {node.id for node in nodes}
+        for node in nodes:
+            for other, gbps in node.links.items():
+                if other in ids and other != node.id:
+                    least = min(gbps, self._of.get(node.id, {}).get(other, gbps))
+                    self._of.setdefault(node.id, {})[other] = self._of.setdefault(other, {})[node.id] = least
+        found = sorted(gbps for others in self._of.values() for gbps in others.values())
+        self.usual = found[len(found) // 2] if found else 0.0
+
+    def slowest(self, ids: Set[str]) -> float:
+        """The slowest link among these nodes."""
+        return self.between(ids, ids)
+
+    def between(self, ids: Set[str], others: Set[str]) -> float:
+        """The slowest link from one of these nodes to one of the others."""
+        found = (gbps for one in ids for other, gbps in self._of.get(one, {}).items() if other in others)
+        return min(found, default=self.usual)
+
+    def is_slow(self, one: str, others: Set[str]) -> bool:
+        """Whether a link from this node to one of the others is less than half as fast as usual."""
+        return any(gbps < self.usual / 2 and other in others for other, gbps in self._of.get(one, {}).items())
 
 
-def _usual(ranked: Sequence[tuple[Node, T]]) -> float:
-    """The median of the measured links among these nodes; 0 where none was measured."""
-    if not any(node.links for node, _ in ranked):
-        return 0.0
-    found = sorted(links_among([node for node, _ in ranked]).values())
-    return found[len(found) // 2] if found else 0.0
-
-
-def _measured(members: Sequence[tuple[Node, T]], usual: float) -> float:
-    """The slowest measured link among members; what is usual where none was measured."""
-    return min(links_among([node for node, _ in members]).values(), default=usual) if usual else 0.0
-
-
-def _between(some: Sequence[tuple[Node, T]], others: Sequence[tuple[Node, T]], usual: float) -> float:
-    """The slowest measured link from one piece to another; what is usual where none was measured."""
-    ids = {node.id for node, _ in some}
-    found = links_among([node for node, _ in (*some, *others)])
-    return min((gbps for pair, gbps in found.items() if (pair[0] in ids) != (pair[1] in ids)), default=usual)
-
-
-def _without_slow(members: list[tuple[Node, T]], count: int, usual: float) -> list[tuple[Node, T]]:
-    """The members with those last, of the first ``count``, whose measured link to a better one is less than half as
-    fast as usual, as far as others can take their places."""
-    if not usual or len(members) == count:
+def _without_slow(members: list[tuple[Node, T]], count: int, links: MeasuredLinks) -> list[tuple[Node, T]]:
+    """The members with those last, of the first ``count``, that have a slow link to a better one, as far as others can
+    take their places."""
+    if not links.usual or len(members) == count:
         return members
     chosen: list[tuple[Node, T]] = []
     left: list[tuple[Node, T]] = []
-    for at, one in enumerate(members):
+    ids: set[str] = set()
+    for at, member in enumerate(members):
         if len(chosen) == count:
-            left += members[at:]
-            break
-        node = one[0]
-        to = ((node.links.get(other.id), other.links.get(node.id)) for other, _ in chosen)
-        is_slow = any(gbps is not None and gbps < usual / 2 for both in to for gbps in both)
-        (left if is_slow else chosen).append(one)
+            return [*chosen, *left, *members[at:]]
+        if links.is_slow(member[0].id, ids):
+            left.append(member)
+        else:
+            chosen.append(member)
+            ids.add(member[0].id)
     return chosen + left
 
 
