@@ -112,7 +112,6 @@ class Crawl:
 
     def __init__(self, town: Town) -> None:
         self.town = town
-        self.begin()
         agent = town.machine()
         self.job = town.running(agent, name="target")
         self.known = {
@@ -128,14 +127,16 @@ class Crawl:
             client.raise_request_exception = False
         town.user.is_superuser = True
         town.user.save()
-        self.browser = Client(raise_request_exception=False)
-        self.browser.force_login(town.user)
 
     def begin(self) -> None:
-        """Forget what was sent, and what caches and throttles know of it."""
+        """Forget what was sent, what caches and throttles know of it, and what answers left in clients."""
         answers_kept.clear()
         self.sent = 0
         self.broke: list[str] = []
+        for client in self.clients.values():
+            client.cookies.clear()
+        self.browser = Client(raise_request_exception=False)
+        self.browser.force_login(self.town.user)
 
     def client(self, address: str) -> Client:
         """Pages and the administration know a browser, the API a token."""
