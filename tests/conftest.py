@@ -94,6 +94,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # A hash that is slow on purpose guards nobody here.
         configured.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
         django.setup()
+        from tests.emptied_tables import instead_of_flush
+
+        instead_of_flush()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.record.conftest import forget
+from tests.record.conftest import assert_invariants, forget
 
 if TYPE_CHECKING:
     from tests.controlplane.people import Town
@@ -28,7 +28,6 @@ def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.
     from django.core.cache import cache
 
-    from controlplane.operations import invariants
     from controlplane.queries import shared
     from tests.controlplane.people import Town
 
@@ -37,7 +36,7 @@ def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # However slow this machine is: no test is answered with what held before its last change.
     monkeypatch.setattr(shared, "QUICK_S", float("inf"))
     yield Town()
-    assert invariants.broken() == []
+    assert_invariants()
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def directly(now: datetime) -> dict[tuple[date, str], dict[str, float]]:
 
 
 @settings(
-    max_examples=examples(12),
+    max_examples=examples(6),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

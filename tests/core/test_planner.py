@@ -144,7 +144,7 @@ class Crowd:
 
 @pytest.mark.parametrize("profile", ["static", "dynamic", "hybrid", "fifo"])
 def test_in_a_crowd_too(profile: str) -> None:
-    for seed in range(4):
+    for seed in range(examples(2)):
         crowd, planner = Crowd(seed), engine.Planner()
         for _ in range(40):
             planner.plan(crowd.world, named(profile), crowd.now)

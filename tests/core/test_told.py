@@ -61,7 +61,7 @@ def check_lanes(table: Timetable) -> None:
 
 @example(152076740, "dynamic", 0)  # two pools that take turns, each with the fences to close
 @given(st.integers(0, 2**32), st.sampled_from(sorted(KNOWN)), st.integers(0, 12))
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_some_are_told_what_the_whole_plan_says_of_them(seed: int, profile: str, count: int) -> None:
     town, planner = Gates(seed, profile), engine.Planner()
     for _ in range(12):

@@ -46,10 +46,9 @@ def ray() -> Iterator[RayOnThisHost]:
 @pytest.fixture
 def yard(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     # Imported late: this file is read before Django's apps are loaded.
-    from controlplane.operations import invariants
-    from tests.record.conftest import forget
+    from tests.record.conftest import assert_invariants, forget
     from tests.record.yard import Yard
 
     forget(monkeypatch)
     yield Yard()
-    assert invariants.broken() == []
+    assert_invariants()
