@@ -95,9 +95,7 @@ class _Service:
             for n in self.began
             if now - self.began[n] >= self.start_s
         ]
-        self.pool.update(
-            Served(1, "bench", "m", members, concurrency=CONCURRENCY, wait_s=1e6, queue=100_000), asyncio.Event()
-        )
+        self.pool.update(Served(1, "bench", "m", members, concurrency=CONCURRENCY, wait_s=1e6, queue=100_000))
         for place in self.pool.places.values():
             if not place.is_healthy:
                 place.probed("")

@@ -39,7 +39,7 @@ class FunctionCall(models.Model):
     may read. :mod:`controlplane.functions.calls` alone writes it.
     """
 
-    class State(models.TextChoices):
+    class CallState(models.TextChoices):
         """How a call stands: it waits, a router has it, its result is there, or it is given up."""
 
         QUEUED = "QUEUED", _("queued")
@@ -52,7 +52,7 @@ class FunctionCall(models.Model):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
     )
     key = models.CharField(max_length=100, blank=True, help_text=_("By which the caller leaves it once."))
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    state = models.CharField(max_length=10, choices=CallState, default=CallState.QUEUED)
     takes = models.PositiveIntegerField(default=0)
     tries = models.PositiveIntegerField(default=0)
     event = models.TextField()
