@@ -142,7 +142,7 @@ class _Tried(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class SiteForecast:
     """When a job would start there at the latest, in seconds since the epoch, and how long it would take; None where
     that is not known."""
 
@@ -200,7 +200,7 @@ class Peer:
 
     # -- jobs
 
-    def forecast(self, spec: Mapping[str, Any], now: float) -> Forecast | None:
+    def forecast(self, spec: Mapping[str, Any], now: float) -> SiteForecast | None:
         """Return what its dry run says of a job; None if the job could never start there."""
         try:
             tried = _read(self._ask("POST", "/jobs?dry_run=placement", spec).body, _Tried)
@@ -211,14 +211,14 @@ class Peer:
         stage = tried.stages[0]
         lasts_s = stage.expected_s.p50 if stage.expected_s else None
         if stage.starts_now:
-            return Forecast(now, lasts_s)
+            return SiteForecast(now, lasts_s)
         if stage.expected_start is None:
             return None
         try:
             starts_at = datetime.fromisoformat(stage.expected_start.high_at).timestamp()
         except (ValueError, OverflowError, OSError):
             raise PeerFault("SiteNonsense") from None
-        return Forecast(max(now, starts_at), lasts_s)
+        return SiteForecast(max(now, starts_at), lasts_s)
 
     def give_code(self, sha256: str, content: IO[bytes], size: int) -> None:
         """Upload a bundle of code unless it is there."""
