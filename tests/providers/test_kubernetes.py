@@ -207,7 +207,7 @@ def test_a_list_has_pages_but_not_for_ever(
         made().up(order(number))
     assert len(made().list(TAG)) == 5
     monkeypatch.setattr(kinds.module("kubernetes"), "MOST_PAGES", 2)
-    with pytest.raises(EngineFault, match="AnswerTooLong"):
+    with pytest.raises(EngineFault, match="EndpointTooLoud"):
         made().list(TAG)
 
 
