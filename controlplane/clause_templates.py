@@ -103,7 +103,7 @@ RECORD: Final[Mapping[str, str]] = {
     "EndpointUntrusted": _("endpoint {what} has no certificate that the server trusts"),
     "EndpointSilent": _("endpoint {what} took too long to answer"),
     "DeviceUnnamed": _("the devices of shape {what} need a vendor, or the resource of a device plugin"),
-    "EngineTalksTooMuch": _("{what} answered more than it may"),
+    "EndpointTooLoud": _("{what} answered more than it may"),
     "ProgramSaid": _("its program failed: {what}"),
     "SettingsWrong": _("its settings do not fit this release: {what}"),
     "SiteUnreachable": _("it does not answer ({what})"),

@@ -100,7 +100,7 @@ class EngineEndpoint:
         if connection.is_cut:
             raise EngineFault("EndpointSilent", self.name)
         if len(read) > MOST_READ:
-            raise EngineFault("EngineTalksTooMuch", self.name)
+            raise EngineFault("EndpointTooLoud", self.name)
         return EndpointAnswer(response.status, read, (self.token, secret))
 
 

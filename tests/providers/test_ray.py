@@ -45,8 +45,8 @@ def test_when_somebody_stops_the_job_in_ray_the_stage_starts_again_elsewhere(
     assert eventually(mark.exists)
     (pilot,) = site.pilots()
     ray.ask("POST", f"/api/jobs/{pilot['handle']}/stop")
-    assert site.ended(job) == "COMPLETED"
-    attempts = list(site.client.jobs.attempts(job))
+    state, attempts = site.ended(job), list(site.client.jobs.attempts(job))
+    assert state == "COMPLETED", attempts
     assert len(attempts) == 2, attempts
 
 

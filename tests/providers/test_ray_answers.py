@@ -137,7 +137,7 @@ def test_nonsense_is_a_fault(server: ScriptedServer, status: int, body: bytes, c
 def test_an_answer_is_bounded_in_size_and_in_time(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "MOST_READ", 10)
     server.answer = lambda _: (200, b" " * 11)
-    with pytest.raises(EngineFault, match="EngineTalksTooMuch"):
+    with pytest.raises(EngineFault, match="EndpointTooLoud"):
         made().list(TAG)
     monkeypatch.setattr(endpoint, "MOST_S", 0.2)
     over = threading.Event()

@@ -345,7 +345,7 @@ class KubernetesCluster:
             if not read.metadata.more:
                 return
             asks["continue"] = read.metadata.more
-        raise EngineFault("EngineTalksTooMuch", f"GET {kind}")
+        raise EngineFault("EndpointTooLoud", f"GET {kind}")
 
     def price(self, shape: Mapping[str, Any]) -> float:
         return float(shape.get("price", 0.0))
