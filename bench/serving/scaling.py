@@ -242,7 +242,6 @@ def measure(traces: Path) -> tuple[dict[str, float], list[str]]:
             f"autoscale_replicas{suffix}": scaled.replicas,
             f"autoscale_changes{suffix}": scaled.changes,
         }
-        print(suffix or "whole", scaled, fixed, flush=True)
     remarks = f"""autoscale_*: the Azure conversation trace after {WARM_S:g} s to warm up, on SIMULATED replicas:
 Llama 3.1 8B on one L4 each (constants and their sources in bench/serving/engine.py); share of the requests whose
 first token came within {SLO_S:g} s against a fixed number with the same device-hours; the target was found on its

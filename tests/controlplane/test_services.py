@@ -148,13 +148,13 @@ def test_no_free_port_is_told_and_condemns_no_revision(cluster: Cluster, monkeyp
 
 
 def test_routers_are_told_what_to_read_and_what_engines_say_is_shown(town: Town, router: Client) -> None:
-    file = {"engine": "vllm", "model": "/m", "replicas": {"min": 1, "max": 9}, "template": {"cpus": 0.1}}
-    cluster = Cluster(town, router, **file)
+    small = {"cpus": 0.1, "memory": "64MiB"}
+    cluster = Cluster(town, router, engine="builtin", model="tiny", replicas={"min": 1, "max": 9}, template=small)
     load = {"running": 9, "waiting": 30, "cache": 0.75, "room": 4_000}
-    for _ in range(3):
-        cluster.follow(load=load)
+    for seconds in (1, 1, 1, 30, 30):
+        cluster.follow(seconds, load=load)
     (service,) = told(router, "sync", {"router": "r", "members": [], "services": []})["services"]
-    assert service["signals"]["1"]["running"] == ["vllm:num_requests_running"]
+    assert service["signals"]["1"]["running"] == ["serve:num_requests_running"]
     shown = cluster.shown()
     (first, *_) = [one for one in shown["replicas"] if one["state"] == "READY"]
     assert (first["running"], first["waiting"], first["cache"]) == (9, 30, 0.75)
