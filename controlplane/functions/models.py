@@ -31,6 +31,15 @@ class DeployedFunction(models.Model):
         return str(self.service)
 
 
+class CallState(models.TextChoices):
+    """How a call stands: it waits, a router has it, its result is there, or it is given up."""
+
+    QUEUED = "QUEUED", _("queued")
+    RUNNING = "RUNNING", _("running")
+    DONE = "DONE", _("done")
+    DEAD = "DEAD", _("given up")
+
+
 class FunctionCall(models.Model):
     """A call that somebody left for later: it is delivered at least once, and its result kept for a while.
 
@@ -39,20 +48,12 @@ class FunctionCall(models.Model):
     may read. :mod:`controlplane.functions.calls` alone writes it.
     """
 
-    class State(models.TextChoices):
-        """How a call stands: it waits, a router has it, its result is there, or it is given up."""
-
-        QUEUED = "QUEUED", _("queued")
-        RUNNING = "RUNNING", _("running")
-        DONE = "DONE", _("done")
-        DEAD = "DEAD", _("given up")
-
     function = models.ForeignKey(DeployedFunction, on_delete=models.CASCADE, related_name="calls", db_constraint=False)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
     )
     key = models.CharField(max_length=100, blank=True, help_text=_("By which the caller leaves it once."))
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    state = models.CharField(max_length=10, choices=CallState, default=CallState.QUEUED)
     takes = models.PositiveIntegerField(default=0)
     tries = models.PositiveIntegerField(default=0)
     event = models.TextField()
