@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.functions import queue
-from controlplane.functions.models import DeployedFunction, FunctionCall
+from controlplane.functions.models import CallState, DeployedFunction, FunctionCall
 from controlplane.services.service import ServiceRefused
 from router.protocol import LARGEST_RESULT, CallEnd, QueuedCall
 
@@ -84,7 +84,7 @@ def leave(user: User, row: DeployedFunction, event: Any, key: str, now: datetime
 
 def due_count(now: datetime, most: int = 64) -> int:
     """Return how many calls a router may take, up to ``most``."""
-    due = FunctionCall.objects.filter(ended_at=None, state=FunctionCall.CallState.QUEUED, due_at__lte=now)
+    due = FunctionCall.objects.filter(ended_at=None, state=CallState.QUEUED, due_at__lte=now)
     return due[:most].count()
 
 
@@ -102,7 +102,7 @@ def end(told: Iterable[CallEnd], now: datetime) -> None:
             call = (
                 FunctionCall.objects.select_for_update(of=("self",))
                 .select_related("function")
-                .filter(pk=one.id, state=FunctionCall.CallState.RUNNING, takes=one.number)
+                .filter(pk=one.id, state=CallState.RUNNING, takes=one.number)
                 .first()
             )
             if call is not None:
@@ -117,11 +117,11 @@ def _settle(call: FunctionCall, status: int, body: str, now: datetime) -> None:
 
 def _apply(call: FunctionCall, verdict: queue.CallVerdict, status: int, body: str, now: datetime) -> None:
     call.state, call.tries, call.status = verdict.state, verdict.tries, status or None
-    is_good = verdict.state == FunctionCall.CallState.DONE
+    is_good = verdict.state == CallState.DONE
     call.result = body if is_good else ""
     call.fault = "" if is_good else _fault(body)
     call.due_at = now + timedelta(seconds=verdict.pause_s)
-    call.ended_at = None if verdict.state == FunctionCall.CallState.QUEUED else now
+    call.ended_at = None if verdict.state == CallState.QUEUED else now
     call.save()
 
 
@@ -135,7 +135,7 @@ def _fault(body: str) -> str:
 
 def recover(now: datetime) -> None:
     """Let calls be due again whose router told nothing in time."""
-    overdue = FunctionCall.objects.filter(state=FunctionCall.CallState.RUNNING, ended_at=None, due_at__lt=now)
+    overdue = FunctionCall.objects.filter(state=CallState.RUNNING, ended_at=None, due_at__lt=now)
     with transaction.atomic():
         for call in overdue.select_for_update(skip_locked=True, of=("self",)).select_related("function")[:500]:
             age_s = (now - call.made_at).total_seconds()
@@ -148,9 +148,9 @@ def again(call: FunctionCall, now: datetime) -> FunctionCall:
     with transaction.atomic():
         rows = FunctionCall.objects.select_for_update(of=("self",)).select_related("function__service")
         locked = rows.get(pk=call.pk)
-        if locked.state != FunctionCall.CallState.DEAD:
+        if locked.state != CallState.DEAD:
             raise ServiceRefused("not_dead", _("only a call that was given up can be queued again"), "", 409)
-        locked.state, locked.tries, locked.made_at, locked.due_at = FunctionCall.CallState.QUEUED, 0, now, now
+        locked.state, locked.tries, locked.made_at, locked.due_at = CallState.QUEUED, 0, now, now
         locked.ended_at, locked.fault, locked.status = None, "", None
         locked.save()
         audit.record("function.retry", locked.function.service, after={"call": locked.pk})

@@ -31,6 +31,15 @@ class DeployedFunction(models.Model):
         return str(self.service)
 
 
+class CallState(models.TextChoices):
+    """How a call stands: it waits, a router has it, its result is there, or it is given up."""
+
+    QUEUED = "QUEUED", _("queued")
+    RUNNING = "RUNNING", _("running")
+    DONE = "DONE", _("done")
+    DEAD = "DEAD", _("given up")
+
+
 class FunctionCall(models.Model):
     """A call that somebody left for later: it is delivered at least once, and its result kept for a while.
 
@@ -38,14 +47,6 @@ class FunctionCall(models.Model):
     until ``due_at``; then it is due again. ``event`` and ``result`` are JSON as text, which only members of its project
     may read. :mod:`controlplane.functions.calls` alone writes it.
     """
-
-    class CallState(models.TextChoices):
-        """How a call stands: it waits, a router has it, its result is there, or it is given up."""
-
-        QUEUED = "QUEUED", _("queued")
-        RUNNING = "RUNNING", _("running")
-        DONE = "DONE", _("done")
-        DEAD = "DEAD", _("given up")
 
     function = models.ForeignKey(DeployedFunction, on_delete=models.CASCADE, related_name="calls", db_constraint=False)
     user = models.ForeignKey(
