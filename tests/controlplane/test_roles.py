@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -267,27 +266,8 @@ def test_an_accountant_gives_roles_in_projects_to_others_only(town: Town) -> Non
 # -- what was there before
 
 
-def check_who_was_staff() -> None:
-    kept = {user.username: set(permissions.roles(user)) for user in User.objects.all()}
-    assert kept == {"chief": {"operator", "accountant"}, "worker": set()}
-    chief = User.objects.get(username="chief")
-    assert chief.get_all_permissions() == roles.ROLES["operator"] | roles.ROLES["accountant"]
-
-
-@pytest.mark.django_db
-def test_who_was_staff_keeps_what_they_could_do() -> None:
-    """By the function of the migration, on the tables of today."""
-    Group.objects.all().delete()
-    User.objects.create(username="chief", is_staff=True)
-    User.objects.create(username="worker")
-    then = MigrationExecutor(connection).loader.project_state([("access", "0005_roles")])
-    import_module("controlplane.accounts.migrations.0005_roles").install(then.apps, None)
-    check_who_was_staff()
-
-
-@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
-def test_who_was_staff_keeps_it_through_all_migrations() -> None:
+def test_who_was_staff_keeps_what_they_could_do() -> None:
     executor = MigrationExecutor(connection)
     newest = executor.loader.graph.leaf_nodes()
     try:
@@ -297,7 +277,10 @@ def test_who_was_staff_keeps_it_through_all_migrations() -> None:
         old.objects.create(username="worker")
         executor = MigrationExecutor(connection)
         executor.migrate(newest)
-        check_who_was_staff()
+        kept = {user.username: set(permissions.roles(user)) for user in User.objects.all()}
+        assert kept == {"chief": {"operator", "accountant"}, "worker": set()}
+        chief = User.objects.get(username="chief")
+        assert chief.get_all_permissions() == roles.ROLES["operator"] | roles.ROLES["accountant"]
     finally:
         executor = MigrationExecutor(connection)
         executor.migrate(executor.loader.graph.leaf_nodes())

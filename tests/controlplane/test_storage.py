@@ -20,7 +20,6 @@ from controlplane import storage
 from controlplane.settings import _storages
 from controlplane.simulations import service, worker
 from controlplane.simulations.models import Simulation
-from tests.chaos.stack import long
 from tests.controlplane.people import Town
 from tests.controlplane.test_simulations import SMALL
 from tests.record.test_uploads import credential
@@ -106,8 +105,6 @@ def test_an_address_of_no_storage_is_refused(url: str) -> None:
         _storages(url, Path("/nowhere"), Path("/nowhere"))
 
 
-# Migrations go by what they do to tables, and where bytes lie is asked of one part for both kinds of storage.
-@pytest.mark.parametrize("place", ["files", long("objects")], indirect=True)
 @pytest.mark.django_db(transaction=True)
 def test_rows_of_before_move_there_and_back(place: tuple[str, Path]) -> None:
     """By the migration that moves them, in both directions."""

@@ -20,7 +20,6 @@ from urllib.parse import quote
 import pytest
 import yaml
 from django.contrib import admin
-from django.core.cache import cache as answers_kept
 from django.db import transaction
 from django.http import HttpResponse, QueryDict
 from django.test import Client
@@ -32,12 +31,10 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Attempt
 from controlplane.jobs.spec import JOB_KEYS, STAGE_KEYS
-from controlplane.queries import shared as shared_answers
+from tests.controlplane.conftest import town  # noqa: F401  the fixture
 from tests.controlplane.people import Town
 from tests.fuzz.hostile import BODIES, CURSORS, HEADERS, JSON, WORDS
-from tests.record.conftest import assert_invariants, forget
 
-pytestmark = pytest.mark.django_db
 SCHEMA = Path(__file__).parents[2] / "openapi.yaml"
 # Parameters that pages and the administration read; those of the API stand in its schema.
 OF_PAGES = (
@@ -114,7 +111,8 @@ class Crawl:
     """Sends requests as somebody, undoes each, and remembers those that broke something."""
 
     def __init__(self, town: Town) -> None:
-        self.town = town
+        self.town, self.sent = town, 0
+        self.broke: list[str] = []
         agent = town.machine()
         self.job = town.running(agent, name="target")
         self.known = {
@@ -130,16 +128,8 @@ class Crawl:
             client.raise_request_exception = False
         town.user.is_superuser = True
         town.user.save()
-
-    def begin(self) -> None:
-        """Forget what was sent, what caches and throttles know of it, and what answers left in clients."""
-        answers_kept.clear()
-        self.sent = 0
-        self.broke: list[str] = []
-        for client in self.clients.values():
-            client.cookies.clear()
         self.browser = Client(raise_request_exception=False)
-        self.browser.force_login(self.town.user)
+        self.browser.force_login(town.user)
 
     def client(self, address: str) -> Client:
         """Pages and the administration know a browser, the API a token."""
@@ -181,26 +171,9 @@ class Crawl:
         assert self.broke == []
 
 
-@pytest.fixture(scope="module")
-def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[Crawl]:
-    """One cluster for all tests of this file, which undo what they ask."""
-    with (
-        django_db_blocker.unblock(),
-        pytest.MonkeyPatch.context() as patch,
-        transaction.atomic(),
-    ):
-        forget(patch)
-        patch.setattr(shared_answers, "QUICK_S", float("inf"))
-        yield Crawl(Town())
-        assert_invariants()
-        transaction.set_rollback(True)
-    answers_kept.clear()
-
-
 @pytest.fixture
-def crawl(shared: Crawl) -> Crawl:
-    shared.begin()
-    return shared
+def crawl(town: Town) -> Crawl:
+    return Crawl(town)
 
 
 @cache
