@@ -91,11 +91,12 @@ class DelegatedEngine(Protocol):
 
     ``title`` names it to people. ``shares_folder`` tells that its jobs see the agent's state folder: a supervisor then
     writes logs, record and end of a part there. ``lacks`` are clauses of :data:`agents.notes.NOTES` about what it
-    cannot give. ``settle_s`` is how long an end may take to be seen in the folder once the engine tells of it.
+    cannot give. ``takes_again`` tells whether it takes a label anew whose job has ended. ``settle_s`` is how long an end may take to be seen in the folder once the engine tells of it.
     """
 
     title: str
     shares_folder: bool
+    takes_again: bool
     lacks: tuple[Clause, ...]
     settle_s: float
 

@@ -448,7 +448,7 @@ class DelegatedExecutor:
             was_tried=part.was_tried,
             has_begun=not os.path.exists(f"{part.intent.folder}/order.json") or part.has_run,
             has_older=bool(self._older(part)),
-            is_excused=part.excused < MOST_EXCUSED and self._is_engines_fault(part),
+            is_excused=self.engine.takes_again and part.excused < MOST_EXCUSED and self._is_engines_fault(part),
             is_asked=part.is_asked,
             stop_s=since(part.stop_at),
             grace_s=part.grace_s,

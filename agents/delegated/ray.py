@@ -111,6 +111,7 @@ class RayEngine:
 
     title = "Ray"
     shares_folder = True
+    takes_again = False
     settle_s = 5.0
     lacks: tuple[Clause, ...] = (
         clause("LacksSessions"),

@@ -95,6 +95,7 @@ class SlurmEngine:
 
     title = "Slurm"
     shares_folder = True
+    takes_again = True
     settle_s = 10.0
     lacks: tuple[Clause, ...] = (
         clause("LacksSessions"),

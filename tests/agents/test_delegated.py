@@ -369,6 +369,7 @@ class TableEngine:
     ground: EngineGround
     title: str = "table"
     shares_folder: bool = True
+    takes_again: bool = True
     lacks: tuple[Clause, ...] = ()
     settle_s: float = 0.0
     table: list[ForeignJob] = field(default_factory=list)
