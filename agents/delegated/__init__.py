@@ -90,8 +90,9 @@ class DelegatedEngine(Protocol):
     engine's own deadline; each may raise EngineSilent. What an engine says is bounded and decoded inside.
 
     ``title`` names it to people. ``shares_folder`` tells that its jobs see the agent's state folder: a supervisor then
-    writes logs, record and end of a part there. ``lacks`` are clauses of :data:`agents.notes.NOTES` about what it
-    cannot give. ``takes_again`` tells whether it takes a label anew whose job has ended. ``settle_s`` is how long an end may take to be seen in the folder once the engine tells of it.
+    writes logs, record and end of a part there. ``takes_again`` tells that it takes a label anew whose job has ended.
+    ``lacks`` are clauses of :data:`agents.notes.NOTES` about what it cannot give. ``settle_s`` is how long an end may
+    take to be seen in the folder once the engine tells of it.
     """
 
     title: str
