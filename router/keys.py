@@ -15,6 +15,8 @@ from router.protocol import Caller
 
 log = logging.getLogger("switchyard.router")
 FRESH_S: Final = 5.0
+# A caller of a service that is not among theirs is looked up anew, so often at most: it may just have been made.
+AGAIN_S: Final = 0.5
 # While the control plane does not answer, callers that it knew go on for so long.
 STALE_S: Final = 600.0
 MOST: Final = 20_000
@@ -31,14 +33,15 @@ class Keys:
         self._known: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
         self._asked: dict[str, asyncio.Task[Caller]] = {}
 
-    async def caller(self, header: bytes) -> Caller:
-        """Return who calls with this ``Authorization``. Raises :class:`Refused`."""
+    async def caller(self, header: bytes, service: int | None = None) -> Caller:
+        """Return who calls with this ``Authorization``, and wants this service. Raises :class:`Refused`."""
         scheme, _space, key = header.partition(b" ")
         if scheme.lower() != b"bearer" or not 8 <= len(key) <= 200:
             raise Refused(401, "no_key", "call with an access token of Switchyard: Authorization: Bearer yard_...")
         digest = hashlib.sha256(key.strip()).hexdigest()
         known = self._known.get(digest)
-        if known is None or time.monotonic() - known[0] > FRESH_S:
+        age_s = time.monotonic() - known[0] if known is not None else FRESH_S
+        if known is None or age_s >= (FRESH_S if service is None or service in known[1].services else AGAIN_S):
             caller = await self._looked_up(digest, known)
         else:
             caller = known[1]

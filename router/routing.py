@@ -49,8 +49,8 @@ class Routing:
             front.answer(200, b'{"status":"ok"}')
             return
         began = time.monotonic()
-        caller = await self.keys.caller(request.key)
         pool = self._pool(request.target)
+        caller = await self.keys.caller(request.key, pool.served.id if pool is not None else None)
         if pool is None or pool.served.id not in caller.services or b".." in request.target:
             text = "there is no such service that you may call: /s/PROJECT/SERVICE/v1/..., or /f/PROJECT/FUNCTION"
             raise Refused(404, "no_service", text)

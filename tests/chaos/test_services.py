@@ -191,5 +191,5 @@ def test_a_quiet_service_sleeps_and_the_next_request_wakes_it(service: Serving) 
     own = {"Authorization": f"Bearer {token_of(service.yard.client)}"}
     asked = {"prompt": "to be", "max_tokens": 2}
     answer = httpx.post(f"{service.address}/completions", headers=own, json=asked, timeout=60)
-    assert answer.status_code == 200
+    assert answer.status_code == 200, (answer.text, service.now)
     assert service.now["service"]["cold_start_s"] > 0

@@ -116,6 +116,7 @@ class Crawl:
         agent = town.machine()
         self.job = town.running(agent, name="target")
         self.known = {
+            "call": "1",
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
             "project": "default", "secret": "x", "webhook": "x", "template": "torchrun",
             "token": "00000000-0000-4000-8000-000000000000", "trace": "00000000-0000-4000-8000-000000000000",
