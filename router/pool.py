@@ -291,16 +291,15 @@ class Pools:
 
     def update(self, table: Table) -> None:
         """Take a new table; services that are not in it any more have no replicas left."""
-        before, self.by_name, self.calls = self.by_name, {}, table.calls
+        before = {pool.served.id: pool for pool in self.by_name.values()}
+        self.by_name, self.calls = {}, table.calls
         for served in table.services:
             key = (served.project, served.name)
-            pool = before.pop(key, None)
-            if pool is None or pool.served.id != served.id:
-                pool = Pool(served, self.needed)
+            pool = before.pop(served.id, None) or Pool(served, self.needed)
             pool.update(served)
             if (deleted := self.by_name.get(key)) is not None:
                 # Its name is another's by now: its replicas end when their time to drain is over.
-                before[(served.project, f"{served.name}/{deleted.served.id}")] = deleted
+                before[deleted.served.id] = deleted
             self.by_name[key] = pool
         for pool in before.values():
             for place in pool.places.values():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.choice import MOST_BLOCKS, MOST_REMEMBERED, Prompt, Remembered, blocks_of, length_of, unread
-from router.pool import Pool
-from router.protocol import Member, Served
+from router.pool import Pool, Pools
+from router.protocol import Member, Served, Table
 
 
 def pool(count: int = 2, **more: object) -> Pool:
@@ -132,3 +132,22 @@ async def test_one_that_gives_up_leaves_its_turn_to_the_next() -> None:
     first.release()
     one.cancel()
     assert (await two).place is first.place
+
+
+def test_who_waits_for_a_service_is_served_beside_a_former_one_of_its_name() -> None:
+    async def run() -> None:
+        pools = Pools()
+        former, own = Served(1, "nlp", "chat", []), Served(2, "nlp", "chat", [])
+        pools.update(Table([former, own]))
+        taken = asyncio.ensure_future(pools.by_name["nlp", "chat"].take(Prompt((), 0, 1), set()))
+        await asyncio.sleep(0)
+        member = Member(7, 1, "127.0.0.1", 1, "", "/health")
+        for _ in range(2):
+            pools.update(Table([former, Served(2, "nlp", "chat", [member])]))
+        pool = pools.by_name["nlp", "chat"]
+        pool.places[7].probed("")
+        pools.update(Table([former, Served(2, "nlp", "chat", [member])]))
+        assert pools.by_name["nlp", "chat"] is pool
+        assert (await taken).place.member.id == 7
+
+    asyncio.run(asyncio.wait_for(run(), 60))
