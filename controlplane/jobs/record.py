@@ -456,6 +456,12 @@ def _fenced_until(at: datetime, stop_by: Iterable[datetime]) -> datetime:
 _WHEN_TOLD: Final = ("", Cause.SIGNAL, Cause.EXIT_CODE)
 
 
+def _drain_pilots(parts: Sequence[Part]) -> None:
+    """Place nothing new on nodes that their engine is about to take away."""
+    for node in Node.objects.filter(pk__in=[part.node_id for part in parts], state=NodeState.READY).order_by("id"):
+        fleet.drain(node, "agent", told(clause("AllocationEnded")))
+
+
 def _is_on_a_pilot(parts: Sequence[Part]) -> bool:
     """Whether the engine of a provider may have ended this, which nobody here did."""
     pilots = Pilot.objects.filter(node__in=[part.node_id for part in parts])
@@ -488,6 +494,8 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         detail = Told(attempt.stop_note, attempt.said.get("stop_note", []))
     if is_preempted:
         detail = told(clause("AllocationEnded"))
+        # After the report that tells it, which writes its node's row; and before the cycle that it wakes.
+        transaction.on_commit(lambda: _drain_pilots(parts))
     detail = Told(detail.text[:2000], detail.said)
     attempt.detail, attempt.said = detail.text, {**attempt.said, "detail": detail.said}
     stage.said = detail.said

@@ -35,6 +35,11 @@ def test_one_that_the_engine_stopped_is_queued_again_without_a_failure(yard: Yar
     now = stage(job)
     assert (now.state, now.cause, now.failures, now.preemptions) == ("PENDING", "PREEMPTED", 0, 1)
     assert now.detail == "the engine that ran it says that its allocation has ended"
+    # It does not begin again on the pilot that is about to go.
+    agent.report()
+    yard.cycle()
+    agent.node.refresh_from_db()
+    assert (stage(job).state, agent.node.state) == ("PENDING", "DRAINING")
 
 
 def test_one_that_failed_by_itself_has_failed(yard: Yard) -> None:
