@@ -158,4 +158,4 @@ def test_a_stage_finds_the_runtime_and_what_runs_batch_scripts(tmp_path: Path) -
     folder = install_runtime(tmp_path)
     assert folder is not None
     given_files = {path.name: path.stat().st_mode & 0o777 for path in (folder / "switchyard").iterdir()}
-    assert given_files == dict.fromkeys(("__init__.py", "runtime.py", "step.py"), 0o644)
+    assert given_files == dict.fromkeys(("__init__.py", "function.py", "runtime.py", "step.py"), 0o644)
