@@ -15,7 +15,6 @@ from django.utils.translation import gettext_noop
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, choice, matching, nearest, shown
 
-KEYS: Final = ("sites", "data", "on_site_lost")
 ANY, NEVER = "any", "never"
 MOST: Final = 50
 ON_SITE_LOST: Final = ("wait", "restart")

@@ -68,7 +68,7 @@ STAGE_DEFAULTS: Final = (
     "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "only_on", "constraint", "site", "setup", "mounts",
-    "utilization_policy", "profiling", "ports", "idle_timeout", *away.KEYS,
+    "utilization_policy", "profiling", "ports", "idle_timeout", "sites", "data", "on_site_lost",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",

@@ -67,6 +67,7 @@ REASONS = (
 
 # Counterfactual changes by kind; a test compares them with those of the search.
 CHANGES = (
+    _("with {gib} GiB of disk per node instead of {was}"),
     _("released from its hold"),
     _("with pool {pool} started again"),
     _("without needing stage {stage}"),

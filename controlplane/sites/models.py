@@ -20,7 +20,7 @@ from controlplane.jobs.models import Part
 MOST_NAMES: Final = 50
 MOST_JOBS: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_FINGERPRINT: Final = RegexValidator(r"\A([0-9a-f]{64})?\Z", _("the SHA-256 of its certificate: 64 hexadecimal digits"))
+_FINGERPRINT: Final = RegexValidator(r"\A[0-9a-f]{64}\Z", _("the SHA-256 of its certificate: 64 hexadecimal digits"))
 
 
 class Site(models.Model):

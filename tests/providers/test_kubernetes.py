@@ -267,11 +267,12 @@ def test_the_node_of_an_evicted_pod_drains_and_another_pilot_takes_its_place(
     pilot = look()
     assert pilot is not None
     assert (pilot.state, pilot.handle) == ("QUEUED", pilot.label)
-    api.runs(pilot.label, started=timezone.now().isoformat())
+    started = timezone.now().isoformat()
+    api.runs(pilot.label, started=started)
     pilot = look()
     assert pilot is not None
     assert pilot.state == "UP"
-    api.runs(pilot.label, deletionTimestamp=(timezone.now() + timedelta(seconds=60)).isoformat())
+    api.runs(pilot.label, started=started, deletionTimestamp=(timezone.now() + timedelta(seconds=60)).isoformat())
     look()
     pilot.refresh_from_db()
     assert (pilot.state, pilot.why) == ("LEAVING", "ends")

@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
                         max_length=64,
                         validators=[
                             django.core.validators.RegexValidator(
-                                "\\A([0-9a-f]{64})?\\Z", "the SHA-256 of its certificate: 64 hexadecimal digits"
+                                "\\A[0-9a-f]{64}\\Z", "the SHA-256 of its certificate: 64 hexadecimal digits"
                             )
                         ],
                     ),
