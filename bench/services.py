@@ -32,7 +32,6 @@ from switchyard import jobfile
 
 ROUNDS = 3
 EXAMPLE = ROOT / "examples" / "serve"
-PATIENCE_S = 180.0
 COLD_STARTS, WARM_CALLS = 7, 500
 FUNCTION = "def handle(event):\n    return {'sum': sum(event)}\n"
 ROWS = ("router", "load", "functions", "slurm", "ray", "prefix", "autoscale")

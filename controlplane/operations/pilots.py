@@ -10,15 +10,14 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Max, Q
 from django.utils import timezone
 
+from controlplane.advisory_lock import advisory_lock
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DrainMode, Node
 from controlplane.jobs import demand as asks
@@ -61,7 +60,7 @@ def look() -> int:
     )
     count = 0
     for number in list(rows.order_by("pk").values_list("pk", flat=True)):
-        with _locked(number) as is_mine:
+        with advisory_lock(_LOCK, number) as is_mine:
             if is_mine:
                 try:
                     count += _look_at(NodeProvider.objects.select_related("pool").get(pk=number))
@@ -71,19 +70,6 @@ def look() -> int:
                     # One provider keeps no other from being looked at.
                     log.exception("provider %s could not be looked at", number)
     return count
-
-
-@contextmanager
-def _locked(number: int) -> Iterator[bool]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK, number])
-        is_mine = bool(cursor.fetchone()[0])
-    try:
-        yield is_mine
-    finally:
-        if is_mine:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK, number])
 
 
 def _look_at(provider: NodeProvider) -> bool:

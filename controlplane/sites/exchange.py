@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.conf import settings
 from django.core.files.storage import storages
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
 from agents.protocol import Exit, Here, Inventory, InventoryRef, Phase, Report
 from controlplane import changes
 from controlplane.accounts import audit
+from controlplane.advisory_lock import advisory_lock
 from controlplane.clauses import Clause, clause, told
 from controlplane.jobs import log_limit, logs, record
 from controlplane.jobs.models import Bundle, PartLog
@@ -65,7 +65,7 @@ def look() -> int:
     rows = Site.objects.filter(Q(enabled=True) | Q(pk__in=SiteJob.objects.filter(over_at=None).values("site")))
     count = 0
     for number in list(rows.order_by("pk").values_list("pk", flat=True)):
-        with locked(number) as is_mine:
+        with advisory_lock(_LOCK, number) as is_mine:
             site = Site.objects.select_related("node").filter(pk=number).first() if is_mine else None
             if site is None:
                 continue
@@ -76,20 +76,6 @@ def look() -> int:
                 log.exception("site %s could not be looked at", site.name)
     spill.look()
     return count
-
-
-@contextmanager
-def locked(number: int) -> Iterator[bool]:
-    """Hold the lock of a site if no other worker does."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_LOCK, number])
-        is_mine = bool(cursor.fetchone()[0])
-    try:
-        yield is_mine
-    finally:
-        if is_mine:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [_LOCK, number])
 
 
 def look_at(site: Site) -> bool:

@@ -46,20 +46,21 @@ def look() -> int:
     }
     if not sites:
         return 0
+    rooms = {name: service.room(site) for name, site in sites.items()}
     left, asked = 0, 0
     for stage in _waiting(now):
-        rooms = {name: service.room(site) for name, site in sites.items()}
-        offers = [_offer(site, rooms[name]) for name, site in sites.items()]
+        if now.timestamp() - _asked_at.get(str(stage.pk), 0.0) < ASK_AGAIN_S:
+            continue
         job = waiting_job(stage)
-        wanted = candidates(job, offers, now.timestamp())
-        is_due = now.timestamp() - _asked_at.get(str(stage.pk), 0.0) >= ASK_AGAIN_S
-        if not wanted or not is_due or asked + len(wanted) > MOST_ASKED:
+        wanted = candidates(job, [_offer(site, rooms[name]) for name, site in sites.items()], now.timestamp())
+        if not wanted or asked + len(wanted) > MOST_ASKED:
             continue
         _note_question(str(stage.pk), now.timestamp())
         asked += len(wanted)
         ends = {one.name: end for one in wanted if (end := _end_at(sites[one.name], stage, now)) is not None}
         chosen = choose(job, wanted, ends, now.timestamp())
         if chosen is not None and service.leave(sites[chosen.name], stage.pk, _why(chosen, job, ends, now)) is not None:
+            rooms[chosen.name] -= 1
             left += 1
     return left
 
