@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 # A program for "python -I -S -c", with the folder of supervisor_package and the run folder of a part as its arguments.
-START: Final = (
-    "import sys; sys.path.append(sys.argv[1]); from agents.supervisor.foreign import run; sys.exit(run(sys.argv[2]))"
+_START: Final = (
+    "import sys; sys.path.append(sys.argv[1]); from agents.supervisor.foreign import {0}; sys.exit({0}(sys.argv[2]))"
 )
+START: Final = _START.format("run")
 # The same for an engine that does not end what a job leaves behind.
-START_GUARDED: Final = START.replace("import run; sys.exit(run(", "import guard; sys.exit(guard(")
+START_GUARDED: Final = _START.format("guard")
 
 
 def supervisor_package(state: Path) -> Path:

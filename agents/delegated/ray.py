@@ -34,10 +34,10 @@ from agents.delegated import (
     SubmissionRefused,
     label,
 )
-from agents.delegated.package import START_GUARDED, supervisor_package
+from agents.delegated.package import START_GUARDED
+from agents.delegated.shared_folder import Program, SharedFolderEngine
 from agents.ends import clause, told
 from agents.protocol import Clause, Exit
-from agents.supervisor.record import GUEST, shim_record, write_whole
 from agents.supervisor.small_file import content
 
 PATIENCE_S: Final = 5.0
@@ -48,14 +48,12 @@ KILL_S: Final = 1
 # Ray keeps ended jobs for ever. Ours are deleted so long after their end, a few for each look.
 KEPT_S: Final = 3_600.0
 MOST_DELETED: Final = 5
-_SIGNAL: Final = re.compile(r"SIG[A-Z0-9]{2,10}")
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}")
 _QUEUED, _RUNNING = "PENDING", "RUNNING"
 _ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _IS_THERE: Final = "already exists"
 # What Ray says of a job whose node or whose supervisor's actor went away.
 _LOST: Final = ("died", "node", "Node", "actor", "Actor")
-Program = Annotated[str, Meta(pattern=r"\A/[A-Za-z0-9_.+@/-]{0,399}\Z")]
 Share = Annotated[float, Meta(gt=0, le=1e6)]
 
 
@@ -106,32 +104,15 @@ class RayAnswer:
         return " ".join(self.body[-2_000:].decode(errors="replace").replace("\0", "").split())[-250:]
 
 
-class RayEngine:
+class RayEngine(SharedFolderEngine[RayDelegation, RayShapeOptions]):
     """See :class:`agents.delegated.DelegatedEngine`."""
 
     title = "Ray"
-    shares_folder = True
     takes_again = False
     settle_s = 5.0
-    lacks: tuple[Clause, ...] = (
-        clause("LacksSessions"),
-        clause("LacksShares"),
-        clause("LacksContainers"),
-        clause("LacksGangs"),
-        clause("LacksLeases"),
-        clause("LacksParts"),
-        clause("LacksUsers"),
-        clause("LacksMemorySecrets"),
-        clause("LacksSamples"),
-    )
 
     def __init__(self, ground: EngineGround) -> None:
-        self.tag = ground.tag
-        try:
-            self.options = msgspec.convert(ground.options, RayDelegation)
-            self.shapes = {name: msgspec.convert(given, RayShapeOptions) for name, given in ground.shapes.items()}
-        except msgspec.ValidationError as error:
-            raise ValueError(f"an option of Ray is refused: {error}") from error
+        super().__init__(ground, RayDelegation, RayShapeOptions)
         self.parts: SplitResult = urlsplit(self.options.url)
         self.context = None
         if self.parts.scheme == "https":
@@ -139,12 +120,8 @@ class RayEngine:
                 self.context = ssl.create_default_context(cafile=self.options.authority or None)
             except (OSError, ssl.SSLError) as error:
                 raise ValueError(f"the authority of Ray cannot be read: {error}") from error
-        self.package = supervisor_package(ground.state)
 
     # -- starting
-
-    def lay_out(self, order: ForeignOrder) -> None:
-        """Nothing: the order of the supervisor is there already."""
 
     def submit(self, order: ForeignOrder) -> str:
         words = [self.options.python, "-I", "-S", "-c", START_GUARDED, str(self.package), order.folder]
@@ -219,19 +196,7 @@ class RayEngine:
 
     def signal(self, job: ForeignJob, order: ForeignOrder, name: str) -> None:
         """Let the supervisor signal the main process, when it looks next: Ray can send no signal."""
-        main = (shim_record(order.folder) or {}).get("main")
-        if main and _SIGNAL.fullmatch(name):
-            words = ["/bin/sh", "-c", 'kill -s "$1" "$2"', "sh", name.removeprefix("SIG"), str(main)]
-            write_whole(f"{order.folder}/{GUEST}", {"argv": words, "env": {}})
-
-    def last_words(self, order: ForeignOrder) -> Sequence[Clause]:
-        """Return what the supervisor's interpreter printed, such as that it is not there."""
-        words = " ".join((content(f"{order.folder}/foreign.log") or b"")[-400:].decode(errors="replace").split())
-        return [clause("ForeignLog", words=words.replace("\0", ""))] if words else []
-
-    def read(self, job: ForeignJob, order: ForeignOrder, stream: str, offset: int, most: int) -> bytes:
-        """Never called: the folder is shared."""
-        return b""
+        self.order_signal(order, name)
 
     # -- the way to it
 

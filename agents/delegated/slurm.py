@@ -30,16 +30,14 @@ from agents.delegated import (
     label,
     program,
 )
-from agents.delegated.package import START, supervisor_package
+from agents.delegated.package import START
+from agents.delegated.shared_folder import Program, SharedFolderEngine
 from agents.ends import clause, told
 from agents.protocol import Clause, Exit
-from agents.supervisor.record import GUEST, shim_record, write_whole
-from agents.supervisor.small_file import content
 
 Word = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.,-]{0,199}\Z")]
 Constraint = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_&|,!.()*-]{0,199}\Z")]
 Gres = Annotated[str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]*(:[A-Za-z0-9_.-]{1,60})?\Z")]
-Program = Annotated[str, Meta(pattern=r"\A/[A-Za-z0-9_.+@/-]{0,399}\Z")]
 
 _QUEUED: Final = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
 # A job that completes may still have processes.
@@ -90,41 +88,20 @@ class SlurmDelegation(ShapeOptions, frozen=True, forbid_unknown_fields=True, omi
     python: Program = "/usr/bin/python3"
 
 
-class SlurmEngine:
+class SlurmEngine(SharedFolderEngine[SlurmDelegation, ShapeOptions]):
     """See :class:`agents.delegated.DelegatedEngine`. ``SLURM_CONF`` names the cluster, as for all of Slurm."""
 
     title = "Slurm"
-    shares_folder = True
     takes_again = True
     settle_s = 10.0
-    lacks: tuple[Clause, ...] = (
-        clause("LacksSessions"),
-        clause("LacksShares"),
-        clause("LacksContainers"),
-        clause("LacksGangs"),
-        clause("LacksLeases"),
-        clause("LacksParts"),
-        clause("LacksUsers"),
-        clause("LacksMemorySecrets"),
-        clause("LacksSamples"),
-    )
 
     def __init__(self, ground: EngineGround) -> None:
-        self.tag = ground.tag
-        try:
-            self.options = msgspec.convert(ground.options, SlurmDelegation)
-            self.shapes = {name: msgspec.convert(options, ShapeOptions) for name, options in ground.shapes.items()}
-        except msgspec.ValidationError as error:
-            raise ValueError(f"an option of Slurm is refused: {error}") from error
-        self.package = supervisor_package(ground.state)
+        super().__init__(ground, SlurmDelegation, ShapeOptions)
         self._has_accounting = True
         self._troubles: list[Clause] = []
         self._sinfo_at = float("-inf")
 
     # -- starting
-
-    def lay_out(self, order: ForeignOrder) -> None:
-        """Nothing: the order of the supervisor is there already."""
 
     def submit(self, order: ForeignOrder) -> str:
         given = f'#!/bin/sh\nexec {self.options.python} -I -S -c "{START}" {self.package} {_quoted(order.folder)}\n'
@@ -240,25 +217,13 @@ class SlurmEngine:
 
     def signal(self, job: ForeignJob, order: ForeignOrder, name: str) -> None:
         """Let the supervisor signal the main process: of Slurm, every process of the job would get it."""
-        main = (shim_record(order.folder) or {}).get("main")
-        if main and re.fullmatch(r"SIG[A-Z0-9]{2,10}", name):
-            words = ["/bin/sh", "-c", 'kill -s "$1" "$2"', "sh", name.removeprefix("SIG"), str(main)]
-            write_whole(f"{order.folder}/{GUEST}", {"argv": words, "env": {}})
+        if self.order_signal(order, name):
             self._cancel("--batch", "--signal=USR1", job.handle)
 
     def _cancel(self, *words: str) -> None:
         answer = program.ask(["scancel", "--quiet", *words])
         if answer.code != 0 and answer.err and not any(over in answer.err for over in _OVER):
             raise EngineSilent(_said(answer.err))
-
-    def last_words(self, order: ForeignOrder) -> Sequence[Clause]:
-        """Return what the script printed, such as that there is no Python on its node."""
-        words = " ".join((content(f"{order.folder}/foreign.log") or b"")[-400:].decode(errors="replace").split())
-        return [clause("ForeignLog", words=words.replace("\0", ""))] if words else []
-
-    def read(self, job: ForeignJob, order: ForeignOrder, stream: str, offset: int, most: int) -> bytes:
-        """Never called: the folder is shared."""
-        return b""
 
 
 _OVER: Final = ("Invalid job id", "already completing or completed", "Job/step already")

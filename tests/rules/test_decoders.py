@@ -40,8 +40,7 @@ OWN = "a file of the agent's own folder, which no other user may enter"
 ALLOWED = {
     "agents/delegated/capacity.py": (2, OPERATOR),
     "agents/delegated/package.py": (1, "files of this package"),
-    "agents/delegated/ray.py": (2, OPERATOR),
-    "agents/delegated/slurm.py": (2, OPERATOR),
+    "agents/delegated/shared_folder.py": (2, OPERATOR),
     "agents/devices/card.py": (4, "this is the decoder of tools: it cuts texts and counts digits first"),
     "agents/devices/foreign.py": (1, KERNEL),
     "agents/devices/models.py": (3, "a file of this package"),
