@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,9 @@ from switchyard.cli.connection import connect
 from switchyard.cli.demand import devices
 from switchyard.cli.named import number_of
 from switchyard.cli.output import Column, Row
+from switchyard.cli.readiness import wait_until_ready
 from switchyard.cli.spans import seconds
-from switchyard.problem import SwitchyardError, UsageError, WaitTimeout
+from switchyard.problem import SwitchyardError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,6 @@ EXAMPLES = """
 """
 VERBS = ("list", "deploy", "show", "invoke", "calls", "result", "retry", "logs", "delete")
 LARGEST_CODE = 65_536
-LOOK_S = 0.2
 # Options of a function that are numbers, by the name of their option here.
 _NUMBERS = ("concurrency", "batch", "max_wait_ms", "tries", "min", "max")
 
@@ -120,7 +119,9 @@ def _deployed(args: argparse.Namespace, client: Client) -> Any:
         made: Any = client.functions.change(found[0]["id"], body)
     else:
         made = client.functions.create(name, **({"project": project} if project else {}), **body)
-    return _ready(client, made["function"]["id"], args.timeout) if args.wait else made
+    if not args.wait:
+        return made
+    return wait_until_ready("function", made["function"]["id"], client.functions.get, args.timeout)
 
 
 def _code(args: argparse.Namespace, client: Client, path: Path) -> dict[str, Any]:
@@ -175,17 +176,6 @@ def _event(given: str | None) -> Any:
         return json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"the event is no JSON: {error}") from None
-
-
-def _ready(client: Client, number: int, timeout_s: float) -> Any:
-    began = time.monotonic()
-    while (found := client.functions.get(number))["function"]["state"] != "READY":
-        if found["function"]["state"] == "FAILED":
-            raise SwitchyardError(found["function"]["fault"])
-        if time.monotonic() - began > timeout_s:
-            raise WaitTimeout(f"function {number} is {found['function']['state']} after {timeout_s:g} s")
-        time.sleep(LOOK_S)
-    return found
 
 
 def _logs(client: Client, number: int) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output
 from switchyard.cli.connection import connect
-from switchyard.cli.service import apply, lines, wait_until_ready
+from switchyard.cli.readiness import wait_until_ready
+from switchyard.cli.service import apply, lines
 from switchyard.cli.spans import seconds
 
 if TYPE_CHECKING:
@@ -32,6 +33,6 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         found = apply(client, args.file, args.set, args.project)
         if args.wait:
-            found = wait_until_ready(client, found["service"]["id"], args.timeout)
+            found = wait_until_ready("service", found["service"]["id"], client.services.get, args.timeout)
         output.one(args, found, lambda: lines(found), name=found["service"]["id"])
     return exits.OK

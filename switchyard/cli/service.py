@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from switchyard.cli import clean, exits, output
 from switchyard.cli.connection import connect
 from switchyard.cli.named import number_of
 from switchyard.cli.output import Column, Row
-from switchyard.problem import SwitchyardError, UsageError, WaitTimeout
+from switchyard.problem import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +23,6 @@ EXAMPLES = """
   yard service canary chat --share 10 && yard service rollback chat
 """
 VERBS = ("list", "apply", "show", "scale", "canary", "rollback", "delete")
-LOOK_S = 0.5
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -95,18 +93,6 @@ def apply(client: Client, path: str, changes: Sequence[str], project: str) -> An
     if len(found) > 1:
         raise UsageError(f"{name} is the name of several services: give the project")
     return client.services.change(found[0]["id"], {"file": file}) if found else client.services.create(file)
-
-
-def wait_until_ready(client: Client, number: int, timeout_s: float | None) -> Any:
-    """Return the service once it is READY. Raises ``WaitTimeout``, and ``SwitchyardError`` if it cannot serve."""
-    began = time.monotonic()
-    while (found := client.services.get(number))["service"]["state"] != "READY":
-        if found["service"]["state"] == "FAILED":
-            raise SwitchyardError(found["service"]["fault"])
-        if timeout_s is not None and time.monotonic() - began > timeout_s:
-            raise WaitTimeout(f"service {number} is {found['service']['state']} after {timeout_s:g} s")
-        time.sleep(LOOK_S)
-    return found
 
 
 def _number(args: argparse.Namespace, client: Client) -> int:

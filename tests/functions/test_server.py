@@ -19,6 +19,7 @@ import pytest
 
 from deploy.local.port import free_port
 from deploy.local.service import ROOT
+from router.probes import proof
 from tests.router.conftest import until
 
 CODE = """
@@ -100,6 +101,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize("event", [None, 1, "ö", [1, [2]], {"a": {"b": None}}])
 def test_an_event_is_any_json_value(server: Server, event: Any) -> None:
     assert server.ask(event).json()["got"] == event
+
+
+def test_its_health_check_proves_the_key_as_the_router_expects_and_does_not_tell_it(server: Server) -> None:
+    for nonce in ("0123456789abcdef" * 2, "x" * 64):
+        answer = httpx.get(f"{server.url}/health", headers={"x-nonce": nonce})
+        assert answer.content == proof("of-the-replica", nonce) != proof("of-another", nonce)
+    long = httpx.get(f"{server.url}/health", headers={"x-nonce": "x" * 10_000})
+    assert (long.status_code, b"of-the-replica" in long.content) == (200, False)
 
 
 def test_without_a_body_the_event_is_null(server: Server) -> None:
