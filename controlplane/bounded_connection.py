@@ -13,6 +13,14 @@ import threading
 from collections.abc import Iterator
 
 
+class ExchangeFailed(Exception):
+    """No whole answer came: ``code`` is tls_failed, timed_out or no_answer. ``error`` is what was raised."""
+
+    def __init__(self, code: str, error: Exception | None = None) -> None:
+        super().__init__(code)
+        self.code, self.error = code, error
+
+
 class BoundedConnection(http.client.HTTPConnection):
     """A connection to one address, whatever the host's name in the request resolves to; no step takes ``patience_s``.
 
@@ -41,12 +49,19 @@ class BoundedConnection(http.client.HTTPConnection):
 
     @contextlib.contextmanager
     def cut_after(self, most_s: float) -> Iterator[None]:
-        """Cut it off after so many seconds, and close it at the end of the block."""
+        """Cut it off after so many seconds, and close it at the end of the block. Raises ExchangeFailed."""
         timer = threading.Timer(most_s, self.cut)
         timer.daemon = True
         timer.start()
         try:
             yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if self.is_cut or isinstance(error, TimeoutError):
+                raise ExchangeFailed("timed_out", error) from None
+            raise ExchangeFailed("tls_failed" if isinstance(error, ssl.SSLError) else "no_answer", error) from None
         finally:
             timer.cancel()
             self.close()
+        # What was read may be the beginning of an answer.
+        if self.is_cut:
+            raise ExchangeFailed("timed_out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import ssl
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Final
 from django.conf import settings
 
 from controlplane import addresses
-from controlplane.bounded_connection import BoundedConnection
+from controlplane.bounded_connection import BoundedConnection, ExchangeFailed
 
 PATIENCE_S: Final = 5.0
 # A server that sends a byte at a time is cut off all the same.
@@ -58,14 +57,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> ReceivedAnswer:
             connection.request("POST", path, body=body, headers=dict(headers))
             response = connection.getresponse()
             answer = ReceivedAnswer(response.status, response.read(MOST_READ), not _is_own(address))
-    except ssl.SSLError:
-        raise NotDelivered("timed_out" if connection.is_cut else "tls_failed") from None
-    except TimeoutError:
-        raise NotDelivered("timed_out") from None
-    except (OSError, http.client.HTTPException, ValueError):
-        raise NotDelivered("timed_out" if connection.is_cut else "no_answer") from None
-    if connection.is_cut:
-        raise NotDelivered("timed_out")
+    except ExchangeFailed as failed:
+        raise NotDelivered(failed.code) from None
     if not 200 <= answer.status < 300:
         raise NotDelivered(f"status_{answer.status}", answer)
     return answer

@@ -8,7 +8,6 @@ elsewhere. The files are read for each request, so a token that is renewed is us
 
 from __future__ import annotations
 
-import http.client
 import re
 import ssl
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from django.conf import settings
 
-from controlplane.bounded_connection import BoundedConnection
+from controlplane.bounded_connection import BoundedConnection, ExchangeFailed
 from controlplane.providers import typed
 from controlplane.providers.engine import EngineFault
 
@@ -91,14 +90,12 @@ class EngineEndpoint:
                 connection.request(method, self.parts.path.rstrip("/") + path, body=sent, headers=headers)
                 response = connection.getresponse()
                 read = response.read(MOST_READ + 1)
-        except ssl.SSLError as error:
-            raise EngineFault("EndpointUntrusted", f"{self.name} ({error.reason or 'TLS'})") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if connection.is_cut or isinstance(error, TimeoutError):
+        except ExchangeFailed as failed:
+            if isinstance(failed.error, ssl.SSLError):
+                raise EngineFault("EndpointUntrusted", f"{self.name} ({failed.error.reason or 'TLS'})") from None
+            if failed.code == "timed_out":
                 raise EngineFault("EndpointSilent", self.name) from None
-            raise EngineFault("EndpointUnreachable", f"{self.name} ({type(error).__name__})") from None
-        if connection.is_cut:
-            raise EngineFault("EndpointSilent", self.name)
+            raise EngineFault("EndpointUnreachable", f"{self.name} ({type(failed.error).__name__})") from None
         if len(read) > MOST_READ:
             raise EngineFault("EndpointTooLoud", self.name)
         return EndpointAnswer(response.status, read, (self.token, secret))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from msgspec import Meta
 
 from controlplane import addresses
 from controlplane.accounts.keys import KeyUnavailable
-from controlplane.bounded_connection import BoundedConnection
+from controlplane.bounded_connection import BoundedConnection, ExchangeFailed
 from controlplane.sites.models import Site, SiteToken
 
 PATIENCE_S: Final = 5.0
@@ -318,16 +317,10 @@ class Peer:
                 response = connection.getresponse()
                 content = response.read(LARGEST_ANSWER + 1)
                 told = {name.lower(): value for name, value in response.getheaders()[:100]}
-        except ssl.SSLError as error:
-            if connection.is_cut:
-                raise PeerFault("SiteUnreachable", "timed_out") from None
-            raise PeerFault("SiteTlsFailed", str(getattr(error, "reason", "") or "")[:100]) from None
-        except TimeoutError:
-            raise PeerFault("SiteUnreachable", "timed_out") from None
-        except (OSError, http.client.HTTPException, ValueError):
-            raise PeerFault("SiteUnreachable", "timed_out" if connection.is_cut else "no_answer") from None
-        if connection.is_cut:
-            raise PeerFault("SiteUnreachable", "timed_out")
+        except ExchangeFailed as failed:
+            if failed.code == "tls_failed":
+                raise PeerFault("SiteTlsFailed", str(getattr(failed.error, "reason", "") or "")[:100]) from None
+            raise PeerFault("SiteUnreachable", failed.code) from None
         if len(content) > LARGEST_ANSWER:
             raise PeerFault("SiteNonsense", "too large")
         return _Answer(response.status, told, content)
