@@ -284,3 +284,5 @@ tick();
 setInterval(tick, 1000);
 scan();
 start();
+// Every script of the page has run when the document is loaded: until then its buttons take no click, which would be lost.
+addEventListener("DOMContentLoaded", () => delete document.querySelector("[data-unready]")?.dataset.unready);
