@@ -45,7 +45,7 @@ def part(process: psutil.Process) -> str:
     for name, sign in (
         ("gateway", "controlplane.gateway.asgi"),
         ("web", "uvicorn"),
-        ("router", ": router "),
+        ("router", "-m router"),
         ("worker", "celery"),
         ("agent", "-m agents"),
         ("valkey", "valkey-server"),

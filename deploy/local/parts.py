@@ -29,9 +29,9 @@ def gateway(home: Home, port: int, user: User, environment: Environment) -> Serv
 
 
 def router(home: Home, port: int, user: User, environment: Environment) -> Service:
-    """The router of inference services; on loopback only."""
-    command = ["router", "--port", str(port)]
-    return Service("router", command, environment, home.logs / "router.log", user=user, is_forked=True)
+    """The router of inference services; on loopback only. It needs few of the keeper's imports, so it has its own."""
+    command = python("-m", "router", "--port", str(port))
+    return Service("router", command, environment, home.logs / "router.log", user=user)
 
 
 def _server(
@@ -62,7 +62,9 @@ def worker(home: Home, user: User, environment: Environment) -> Service:
         *("--queues", "scheduling,fleet,questions,simulations,maintenance"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]
-    return Service("worker", command, environment, home.logs / "worker.log", user=user, is_forked=True)
+    # A connection for each thread, and for the leader, the beat and the presence.
+    own = {**environment, "YARD_DB_POOL": str(WORKER_THREADS + 3)}
+    return Service("worker", command, own, home.logs / "worker.log", user=user, is_forked=True)
 
 
 def agent(home: Home, url: str, name: str, token: str, run_as: str, environment: Environment) -> Service:
