@@ -19,15 +19,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from deploy.local.home import new_secrets_key, write_private
-from deploy.local.postgres import Cluster
+from deploy.local.postgres import DATABASE, Cluster
 from deploy.local.service import Service, stop_all
 from deploy.local.valkey import Broker
+from tests import kept_tables
 
 # A law holds or it does not: how long one example takes on a machine that others use too says nothing of it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -45,8 +45,8 @@ STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
 SOCKETS = STATE / "run"
 CLUSTER = Cluster(STATE / "postgres", SOCKETS, STATE, durable=False)
 BROKER = Broker(STATE, SOCKETS, STATE)
-# The name of a database with all tables, and no rows but those of the migrations.
-TABLES = "tables"
+# The name of a database with all tables, and no rows but those of the migrations. Nothing connects to it: it is copied.
+TABLES = DATABASE
 SOCKETS.mkdir(mode=0o700)
 BROKER.make_password()  # settings read it before the server starts
 
@@ -115,7 +115,7 @@ def servers() -> Iterator[Servers]:
     valkey.start()
     started = [valkey]
     try:
-        user = CLUSTER.make(environment)
+        user = kept_tables.make(CLUSTER, environment, wait_until_ready)
         postgres = CLUSTER.service(user, environment, STATE / "postgres.log")
         postgres.start()
         started.append(postgres)
@@ -137,22 +137,10 @@ def wait_until_ready(is_ready: Callable[[], bool], service: Service) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(servers: Servers) -> None:
-    """Make pytest-django wait for the servers before it creates the test database."""
-
-
-@pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """Keep a copy of the test database, for those who begin with one of their own.
-
-    It is empty where no test of the run asks for the test database: pytest-django makes none then.
-    """
+    """Make pytest-django wait for the servers, and begin its database with all tables; it migrates what is left."""
     from django.db import connection
 
-    with django_db_blocker.unblock():
-        copied = connection.settings_dict["NAME"]
-        connection.close()
-        with connection._nodb_cursor() as cursor:
-            cursor.execute(f'CREATE DATABASE "{TABLES}" TEMPLATE "{copied}"')
+    connection.settings_dict["TEST"]["TEMPLATE"] = TABLES
 
 
 @pytest.fixture(scope="session")

@@ -76,14 +76,16 @@ def _free_port() -> int:
 
 
 @contextmanager
-def serve(database_url: str, environment: dict[str, str], log: Path, *, written: str = HOSTILE) -> Iterator[Site]:
+def serve(
+    database_url: str, environment: dict[str, str], log: Path, *, written: str = HOSTILE, like: str = "template1"
+) -> Iterator[Site]:
     """A site on a new database of the server at ``database_url``: a web server, and a worker for questions.
 
-    ``written`` is what users wrote in names, notes and logs.
+    ``written`` is what users wrote in names, notes and logs; the database begins as a copy of ``like``.
     """
     with psycopg.connect(database_url, dbname="postgres", autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {DATABASE}")
+        connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {like}")
     base, _mark, query = database_url.partition("?")
     own = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
     environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
