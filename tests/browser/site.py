@@ -7,7 +7,7 @@ refuses to touch its database.
 from __future__ import annotations
 
 import os
-import socket
+import random
 import subprocess
 import sys
 import time
@@ -21,6 +21,7 @@ import psycopg
 
 from bench import chromium
 from controlplane.demo import measurements
+from deploy.local.port import free_port
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "yard_browser"
@@ -69,10 +70,12 @@ class Site:
         return int(str(self.run("SELECT number FROM jobs_job WHERE name = %s", name)[0][0]))
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def port_to_be() -> int:
+    """Return a port for a server that is yet to start.
+
+    It is below those that systems give to outgoing connections: one of these could take it first.
+    """
+    return free_port(random.randrange(12_000, 18_000, 10))
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def serve(
     own = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
     environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
     subprocess.run([sys.executable, "-m", "tests.browser.plant", written], cwd=ROOT, env=environment, check=True)
-    port = _free_port()
+    port = port_to_be()
     command = [
         sys.executable,
         "-m",
@@ -116,14 +119,14 @@ def serve(
         for process in (server, worker):
             process.terminate()
         for process in (server, worker):
-            process.wait(15)
+            process.wait(60)
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
-            urllib.request.urlopen(f"{url}/sign-in", timeout=5).close()
+            urllib.request.urlopen(f"{url}/sign-in", timeout=60).close()
             return
         except OSError:
             if server.poll() is not None or time.monotonic() > deadline:

@@ -58,6 +58,14 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
+def parent_of(process: psutil.Process) -> int:
+    """Return the process id of the parent; -1 once the process has ended."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return -1
+
+
 def belongs(process: psutil.Process, home: Path) -> bool:
     """Tell whether a process is of the stack on ``home``: PostgreSQL overwrites its environment, so its words count."""
     try:
@@ -114,8 +122,15 @@ class Up:
         return [process for process in psutil.process_iter() if process.pid not in own and belongs(process, self.home)]
 
     def named(self, words: str) -> psutil.Process:
-        (found,) = [child for child in self.keeper().children() if words in words_of(child)]
-        return found
+        """Return the part with these words in its command; one that was just started has them in a moment."""
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            found[:] = [child for child in self.keeper().children() if words in words_of(child)]
+            return len(found) == 1
+
+        assert eventually(is_there), found
+        return found[0]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -130,8 +145,11 @@ class Up:
         return self.environment["YARD_AGENTS_URL"]
 
     def keeper(self) -> psutil.Process:
-        (found,) = [process for process in self.processes() if "deploy.local keep" in words_of(process)]
-        return found
+        """Return the keeper. What it has just forked has its command until it takes a title of its own."""
+        found = [process for process in self.processes() if "deploy.local keep" in words_of(process)]
+        pids = {process.pid for process in found}
+        (keeper,) = [process for process in found if parent_of(process) not in pids]
+        return keeper
 
     def answers(self) -> bool:
         with socket.socket() as link:
