@@ -42,6 +42,8 @@ from deploy.local.waiter import Stop, Waiter
 FIRST_BACKOFF_S = 0.5
 # With the start of the slowest part this stays below ten seconds, however often it was killed.
 LAST_BACKOFF_S = 5.0
+# Bounds what hangs, not how fast a busy machine is: who ends before is seen to.
+PATIENCE_S = 180.0
 NODE_PATIENCE_S = 30.0
 NODE_PATIENCE_EACH_S = 1.0
 AGENT_STARTS = 3  # an agent without its nodes by then will not succeed later
@@ -143,9 +145,9 @@ class Keeper:
         self.start(parts.router(self.home, router_port, people.user, self.parts_environment))
         self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
-            self.wait_until(lambda: answers(port), web, 60)
+            self.wait_until(lambda: answers(port), web, PATIENCE_S)
             # On a busy machine it takes longer to load than an agent retries.
-            self.wait_until(lambda: listens(gateway_port), gateway, 60)
+            self.wait_until(lambda: listens(gateway_port), gateway, PATIENCE_S)
         with self.step("node"):
             agents = self.start_agents(first)
             missing = self.wait_for_nodes(port, first["api_token"], agents)
@@ -188,7 +190,7 @@ class Keeper:
             self.added_environment["DATABASE_URL"] = os.environ.get("DATABASE_URL") or self.start_postgres()
         if redis is not None:
             broker, service = redis
-            self.wait_until(broker.is_ready, service, 20)
+            self.wait_until(broker.is_ready, service, PATIENCE_S)
 
     def start_redis(self) -> tuple[Broker, Service] | None:
         """Start Valkey without waiting for it."""

@@ -69,7 +69,7 @@ class Hands:
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(15)
+        code = self.process.wait(60)
         self.process = None
         return code
 

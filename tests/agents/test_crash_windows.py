@@ -51,7 +51,7 @@ def test_a_part_whose_files_were_not_all_there_never_runs(
     name = part()
     hands.yard.want(hands.name, gang_order(name, tmp_path))  # type: ignore[arg-type]
     assert hands.process is not None
-    assert hands.process.wait(20) == -9
+    assert hands.process.wait(60) == -9
     assert not (hands.state / "parts" / name / "order.json").exists()
     lives(hands)
     hands.start()
@@ -70,7 +70,7 @@ def test_a_part_that_was_ready_is_launched_by_the_next_agent_with_all_its_files(
     name = part()
     hands.yard.want(hands.name, gang_order(name, tmp_path))  # type: ignore[arg-type]
     assert hands.process is not None
-    assert hands.process.wait(20) == -9
+    assert hands.process.wait(60) == -9
     lives(hands)
     hands.start()
     end = hands.yard.ended(hands.name, name).exit

@@ -60,7 +60,7 @@ async def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]
 
 
 async def until(executor: Executor, intent: Intent, claim: Callable[[Sighting], bool]) -> Sighting:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not claim(seen := executor.look(intent)):
         assert time.monotonic() < deadline, seen
         await asyncio.sleep(0.01)

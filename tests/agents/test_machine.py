@@ -152,7 +152,7 @@ def test_two_hosts_measure_their_line_and_a_wrong_key_is_turned_away() -> None:
     found: list[dict[str, Any]] = []
     side = threading.Thread(target=lambda: found.append(bandwidth.listen("127.0.0.1", 0, say)))
     side.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     port = said[0]["listening"]
     with pytest.raises(OSError, match="is the key right"):
         bandwidth.send("127.0.0.1", port, "0" * bandwidth.KEY_BYTES, 1 << 20, 1.0)

@@ -423,7 +423,7 @@ def test_a_lease_that_ran_out_ends_its_part_and_no_other(hands: Hands, part: Nam
         hands.yard.phase(hands.name, name, Phase.RUNNING)
     hands.end(signal.SIGKILL)
     shim = hands.shim_of(leased)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while procfs.is_alive(shim["pid"], shim["born"]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert procfs.marked(leased) == []

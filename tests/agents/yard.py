@@ -186,7 +186,7 @@ class Yard:
         )
         return msgspec.json.encode(message).decode()
 
-    def wait(self, claim: Callable[[], Any], within_s: float = 20.0) -> Any:
+    def wait(self, claim: Callable[[], Any], within_s: float = 60.0) -> Any:
         """Return as soon as ``claim`` holds; fail with what is known when it never does."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
@@ -197,7 +197,7 @@ class Yard:
         heard = {side.name: [msgspec.to_builtins(here) for here in side.here.values()] for side in self.sides.values()}
         raise AssertionError(f"it never came to hold; the nodes reported {json.dumps(heard, indent=1)}")
 
-    def ended(self, name: str, part: str, within_s: float = 20.0) -> Here:
+    def ended(self, name: str, part: str, within_s: float = 60.0) -> Here:
         found: Here = self.wait(lambda: self.side(name).ended.get(part), within_s)
         return found
 

@@ -12,11 +12,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.site import LAUNCH, PASSWORD, ROOT, Site, environment_of_tests, serve
+from tests.conftest import TABLES
 from tests.controlplane import smtp_server
 from tests.controlplane.oidc_server import CLIENT, SECRET
 from tests.controlplane.smtp_server import Sink
 
-expect.set_options(timeout=30_000)  # a bound on what hangs, not on how fast a busy machine is
+# A bound on what hangs, not on how fast a busy machine is.
+PATIENCE_MS = 90_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="package")
@@ -52,7 +55,7 @@ def site(servers: Any, provider: str, mail: Sink, tmp_path_factory: pytest.TempP
         "YARD_EMAIL_URL": f"smtp://127.0.0.1:{mail.port}",
         "YARD_EMAIL_FROM": "yard@example.org",
     }
-    with serve(servers.database_url, environment, folder / "web.log") as found:
+    with serve(servers.database_url, environment, folder / "web.log", like=TABLES) as found:
         yield found
 
 
@@ -107,6 +110,7 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
         path: str, *, user: str = "admin", theme: str = "light", width: int = 1440, language: str = "en-US"
     ) -> tuple[Page, Witness]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)  # type: ignore[arg-type]
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         witness = Witness(page, site)
@@ -114,7 +118,9 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
         page.fill("[name=username]", user)
         page.fill("[name=password]", PASSWORD)
         site.pulse()
-        page.click("button[type=submit]")
+        # Loaded, and not only in sight: the page's scripts have run, and take what the test does next.
+        with page.expect_navigation(url=site.url + path):
+            page.click("button[type=submit]")
         page.wait_for_selector("[data-live-pill], .y-card")
         return page, witness
 

@@ -7,7 +7,7 @@ refuses to touch its database.
 from __future__ import annotations
 
 import os
-import socket
+import random
 import subprocess
 import sys
 import time
@@ -21,6 +21,7 @@ import psycopg
 
 from bench import chromium
 from controlplane.demo import measurements
+from deploy.local.port import free_port
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "yard_browser"
@@ -69,26 +70,30 @@ class Site:
         return int(str(self.run("SELECT number FROM jobs_job WHERE name = %s", name)[0][0]))
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def port_to_be() -> int:
+    """Return a port for a server that is yet to start.
+
+    It is below those that systems give to outgoing connections: one of these could take it first.
+    """
+    return free_port(random.randrange(12_000, 18_000, 10))
 
 
 @contextmanager
-def serve(database_url: str, environment: dict[str, str], log: Path, *, written: str = HOSTILE) -> Iterator[Site]:
+def serve(
+    database_url: str, environment: dict[str, str], log: Path, *, written: str = HOSTILE, like: str = "template1"
+) -> Iterator[Site]:
     """A site on a new database of the server at ``database_url``: a web server, and a worker for questions.
 
-    ``written`` is what users wrote in names, notes and logs.
+    ``written`` is what users wrote in names, notes and logs; the database begins as a copy of ``like``.
     """
     with psycopg.connect(database_url, dbname="postgres", autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {DATABASE}")
+        connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {like}")
     base, _mark, query = database_url.partition("?")
     own = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
     environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
     subprocess.run([sys.executable, "-m", "tests.browser.plant", written], cwd=ROOT, env=environment, check=True)
-    port = _free_port()
+    port = port_to_be()
     command = [
         sys.executable,
         "-m",
@@ -114,14 +119,14 @@ def serve(database_url: str, environment: dict[str, str], log: Path, *, written:
         for process in (server, worker):
             process.terminate()
         for process in (server, worker):
-            process.wait(15)
+            process.wait(60)
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
-            urllib.request.urlopen(f"{url}/sign-in", timeout=5).close()
+            urllib.request.urlopen(f"{url}/sign-in", timeout=60).close()
             return
         except OSError:
             if server.poll() is not None or time.monotonic() > deadline:

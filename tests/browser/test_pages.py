@@ -51,13 +51,13 @@ def _named(path: str, site: Site) -> str:
 
 def _drawn(page: Any) -> None:
     """Waits until the line is live and every chart in sight is drawn."""
-    expect(page.locator("[data-live-pill]")).to_have_attribute("data-state", "live", timeout=20_000)
+    expect(page.locator("[data-live-pill]")).to_have_attribute("data-state", "live")
     # A strict policy forbids the browser's own way to wait for a script's answer, so it is asked again and again.
-    for _turn in range(200):
+    for _turn in range(600):
         if page.evaluate(_CHARTS_DRAWN):
             return
         page.wait_for_timeout(100)
-    raise AssertionError("a chart in sight was not drawn within 20 s")
+    raise AssertionError("a chart in sight was not drawn within a minute")
 
 
 def _serious(page: Any) -> list[str]:
@@ -87,7 +87,7 @@ def test_every_page_draws_without_complaint_or_serious_fault(
         site.pulse()
         page.goto(site.url + _named(path, site))
         _drawn(page)
-        assert page.locator("h1").count() == 1
+        expect(page.locator("h1")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
         beside = page.evaluate("[...document.querySelectorAll('.y-scroll')].filter(e => e.scrollWidth > e.clientWidth)")
         assert beside == [], f"a table of {path} scrolls sideways at {width}"
@@ -148,7 +148,7 @@ def test_a_page_moves_by_itself_while_the_line_lives(open_page: Open, site: Site
         '{"step": 4321, "total": 5000, "phase": ""}',
         number,
     )
-    expect(page.locator(".y-rail")).to_contain_text("4,321", timeout=30_000)
+    expect(page.locator(".y-rail")).to_contain_text("4,321")
     assert witness.complaints() == []
 
 
@@ -172,26 +172,26 @@ def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) 
     for line in lines:
         line.close(code=4000)
     pill = page.locator("[data-live-pill]")
-    expect(pill).to_have_attribute("data-state", "polling", timeout=20_000)
+    expect(pill).to_have_attribute("data-state", "polling")
     expect(pill).to_contain_text("Polling 5 s")
     site.run(
         "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
         '{"step": 4777, "total": 5000, "phase": ""}',
         number,
     )
-    expect(page.locator(".y-rail")).to_contain_text("4,777", timeout=30_000)
+    expect(page.locator(".y-rail")).to_contain_text("4,777")
     dead = False
-    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(pill).to_have_attribute("data-state", "live")
 
 
 def _chart(page: Any, name: str) -> Any:
-    return json.loads(page.locator(f"#{name}").text_content(timeout=20_000) or "{}")
+    return json.loads(page.locator(f"#{name}").text_content() or "{}")
 
 
 def test_a_loss_curve_is_there_in_a_browser_that_never_saw_it_grow(open_page: Open, site: Site) -> None:
     number = site.number("qwen3-32b-sft")
     page, witness = open_page(f"/jobs/{number}")
-    expect(page.locator("#panel-values")).to_be_visible(timeout=20_000)
+    expect(page.locator("#panel-values")).to_be_visible()
     series = _chart(page, "chart-values")["series"]
     assert [one["name"] for one in series] == ["train loss"]
     steps = series[0]["x"]
@@ -206,7 +206,7 @@ def test_what_a_running_job_prints_and_its_loss_are_seen_without_scrolling(open_
     page, _witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
     page.set_viewport_size({"width": 1280, "height": 800})
     _drawn(page)
-    expect(page.locator(".y-log .rows")).to_contain_text("step 39", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("step 39")
     for part in (".y-log", "#panel-values [data-chart]"):
         assert page.locator(part).evaluate("e => e.getBoundingClientRect().top") < 700, part
 
@@ -215,11 +215,10 @@ def test_each_reported_number_has_a_curve_of_its_own_among_the_measurements(open
     page, witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
     page.click(".y-tabs >> text=Metrics")
     page.wait_for_url(re.compile("/metrics$"))
-    expect(page.locator(".y-each .y-fig b").first).to_be_visible(timeout=20_000)
-    assert page.locator(".y-each .y-fig b").all_inner_texts() == ["train lr", "train loss"]
+    expect(page.locator(".y-each .y-fig b")).to_have_text(["train lr", "train loss"])
     page.click("#panel-devices .y-seg >> text=Temperature")
-    expect(page.locator("#panel-devices .y-fig")).to_be_visible(timeout=20_000)
-    assert _chart(page, "chart-devices")["unit"] == "°C"
+    expect(page.locator("#chart-devices")).to_have_text(re.compile(r'"unit": "(°|\\u00b0)C"', re.IGNORECASE))
+    expect(page.locator("#panel-devices .y-fig")).to_be_visible()
     assert witness.complaints() == []
 
 
@@ -234,13 +233,15 @@ def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site:
     )
     page, _witness = open_page(f"/jobs/{number}/metrics")
     for _turn in range(2):
-        expect(page.locator("#keep-memory .y-fig")).to_be_visible(timeout=20_000)
+        expect(page.locator("#keep-memory .y-fig")).to_be_visible()
         chart = _chart(page, "chart-memory")
         told = page.locator("#panel-memory header .sub").inner_text()
         assert (chart["unit"], told) == ("GiB", "GiB")
         assert {round(value, 3) for one in chart["series"] for value in one["y"] if value is not None} == {0.293}
+        # What a script put into the live part is gone once the part was rendered again.
+        page.evaluate("document.querySelector('[data-live-part]').append(document.createElement('s'))")
         page.keyboard.press("r")
-        page.wait_for_timeout(1500)
+        expect(page.locator("[data-live-part] > s")).to_have_count(0)
 
 
 def test_a_hung_server_is_said_within_seconds(open_page: Open, site: Site) -> None:
@@ -251,11 +252,11 @@ def test_a_hung_server_is_said_within_seconds(open_page: Open, site: Site) -> No
     pill = page.locator("[data-live-pill]")
     os.kill(site.pid, signal.SIGSTOP)
     try:
-        expect(pill).to_have_attribute("data-state", "stale", timeout=8_000)
+        expect(pill).to_have_attribute("data-state", "stale")
         expect(pill).to_contain_text(re.compile(r"^Not live since \d\d:\d\d:\d\d$"))
     finally:
         os.kill(site.pid, signal.SIGCONT)
-    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(pill).to_have_attribute("data-state", "live")
 
 
 def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: Site) -> None:
@@ -275,15 +276,15 @@ def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: S
     _drawn(page)
     silent = True
     pill = page.locator("[data-live-pill]")
-    expect(pill).to_have_attribute("data-state", re.compile("polling|stale"), timeout=10_000)
+    expect(pill).to_have_attribute("data-state", re.compile("polling|stale"))
     site.run(
         "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
         '{"step": 4888, "total": 5000, "phase": ""}',
         number,
     )
-    expect(page.locator(".y-rail")).to_contain_text("4,888", timeout=30_000)
+    expect(page.locator(".y-rail")).to_contain_text("4,888")
     silent = False
-    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(pill).to_have_attribute("data-state", "live")
 
 
 _HANGS = """
@@ -304,17 +305,17 @@ def test_a_handshake_that_hangs_is_left_and_the_paths_are_polled(open_page: Open
     page.add_init_script(_HANGS)
     page.goto(site.url)
     pill = page.locator("[data-live-pill]")
-    expect(pill).to_have_attribute("data-state", "polling", timeout=20_000)
+    expect(pill).to_have_attribute("data-state", "polling")
     site.run(
         "UPDATE fleet_device SET health = 'UNHEALTHY', health_reason = 'it hangs' "
         "WHERE uuid = (SELECT min(uuid) FROM fleet_device)"
     )
     try:
-        expect(page.locator("#panel-attention")).to_contain_text("it hangs", timeout=40_000)
+        expect(page.locator("#panel-attention")).to_contain_text("it hangs")
     finally:
         site.run("UPDATE fleet_device SET health = 'OK', health_reason = '' WHERE health_reason = 'it hangs'")
     page.evaluate("window.__hangs = false")
-    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(pill).to_have_attribute("data-state", "live")
 
 
 def test_charts_can_be_zoomed_and_saved(open_page: Open) -> None:
@@ -343,7 +344,7 @@ def test_a_paused_page_stands_still_and_says_so(open_page: Open) -> None:
     page.click("[data-live-pill]")
     expect(page.locator("[data-live-pill]")).to_have_text("Paused")
     page.click("[data-live-pill]")
-    expect(page.locator("[data-live-pill]")).to_have_text("Live", timeout=20_000)
+    expect(page.locator("[data-live-pill]")).to_have_text("Live")
 
 
 def test_chosen_jobs_of_the_queue_change_together_after_a_dry_run(open_page: Open, site: Site) -> None:
@@ -356,8 +357,9 @@ def test_chosen_jobs_of_the_queue_change_together_after_a_dry_run(open_page: Ope
     page.select_option("[data-bulk] select", "low")
     expect(page.locator("#ask-bulk [data-effect]")).to_contain_text("This would be done to 2 of 2 jobs.")
     page.click("#ask-bulk [type=submit]")
-    expect(page.locator(f"#job-{number}")).to_contain_text("low", timeout=20_000)
-    assert page.locator("[data-choose]:checked").count() == 0
+    for other in (number, site.number("speech-tts-ft")):
+        expect(page.locator(f"#job-{other}")).to_contain_text("low")
+    expect(page.locator("[data-choose]:checked")).to_have_count(0)
     assert site.run("SELECT count(*) FROM jobs_job WHERE priority_class = 'low' AND state IN ('PENDING', 'HELD')") == [
         (2,)
     ]
@@ -372,18 +374,18 @@ def test_markup_in_names_and_logs_stays_text(open_page: Open, site: Site) -> Non
     page.goto(f"{site.url}/jobs/{number}")
     expect(page.locator("h1")).to_contain_text(HOSTILE)
     page.goto(f"{site.url}/jobs/{site.number('qwen3-32b-sft')}")
-    expect(page.locator(".y-log .rows")).to_contain_text(f"evaluating {HOSTILE} & <b>not bold</b>", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text(f"evaluating {HOSTILE} & <b>not bold</b>")
     assert page.locator(".y-log b, .y-log img").count() == 0
-    assert page.locator(".y-log .a31").count() == 1, "ANSI colours become classes"
+    expect(page.locator(".y-log .a31")).to_have_count(1)  # ANSI colours become classes
     assert witness.complaints() == []
 
 
 def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
     number = site.number("qwen3-32b-sft")
     page, _witness = open_page(f"/jobs/{number}")
-    expect(page.locator(".y-log .rows")).to_contain_text("step 3940", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("step 3940")
     site.append_to_log(number, b"a line that is new")
-    expect(page.locator(".y-log .rows")).to_contain_text("a line that is new", timeout=30_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("a line that is new")
 
 
 def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page: Open, site: Site) -> None:
@@ -392,19 +394,19 @@ def test_a_whole_log_is_searched_and_what_is_found_leads_to_its_place(open_page:
         number, b"the needle <b>far</b> above\n" + b"a line like many others\n" * 60_000 + b"the last line\n"
     )
     page, witness = open_page(f"/jobs/{number}/logs")
-    expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("the last line")
     page.fill("[data-log-find]", "NEEDLE")
     expect(page.locator("[data-log-count]")).to_have_text("0 found")
     page.click("[data-log-everywhere]")
-    expect(page.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
+    expect(page.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log")
     expect(page.locator("[data-log-found-list] li")).to_contain_text("the needle <b>far</b> above")
     assert page.locator("[data-log-found-list] b").count() == 0
     page.click("[data-log-found-list] button")
-    expect(page.locator(".y-log .rows")).to_contain_text("the needle <b>far</b> above", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("the needle <b>far</b> above")
     expect(page.locator(".y-log .rows mark").first).to_be_visible()
     assert _serious(page) == []
     page.click("[data-log-follow]")
-    expect(page.locator(".y-log .rows")).to_contain_text("the last line", timeout=20_000)
+    expect(page.locator(".y-log .rows")).to_contain_text("the last line")
     page.click("[data-log-found-stop]")
     expect(page.locator("[data-log-found]")).to_be_hidden()
     assert witness.complaints() == []
@@ -415,12 +417,12 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
     page, witness = open_page(f"/jobs/{number}/logs")
     views = page.locator("[data-log-view]")
     first, second = views.nth(0), views.nth(1)
-    expect(first.locator(".rows")).to_contain_text("step 3940", timeout=20_000)
+    expect(first.locator(".rows")).to_contain_text("step 3940")
     expect(page.locator("[data-log-together]")).to_be_hidden()
     page.click("[data-log-two]")
     expect(second.locator("[data-log-pick]")).to_have_value("train|2|1|both")
-    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
-    assert "beside=train%7C2%7C1%7Cboth" in page.url
+    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920")
+    expect(page).to_have_url(re.compile("beside=train%7C2%7C1%7Cboth"))
     boxes = [view.bounding_box() for view in (first, second)]
     assert boxes[0]
     assert boxes[1]
@@ -445,10 +447,10 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
         expect(view.locator(".row mark")).to_have_text(["step 940"])
     page.click("[data-log-everywhere]")
     for view in (first, second):
-        expect(view.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log", timeout=20_000)
+        expect(view.locator("[data-log-found-told]")).to_have_text("1 line found in the whole log")
     assert _serious(page) == []
     page.reload()
-    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920", timeout=20_000)
+    expect(second.locator(".rows")).to_contain_text("rank 1: step 3920")
     page.set_viewport_size({"width": 390, "height": 900})
     boxes = [view.bounding_box() for view in (first, second)]
     assert boxes[0]
@@ -458,7 +460,7 @@ def test_two_ranks_are_read_side_by_side_and_scrolled_by_time(open_page: Open, s
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click("[data-log-two]")
     expect(views).to_have_count(1)
-    assert "beside" not in page.url
+    expect(page).not_to_have_url(re.compile("beside"))
     assert witness.complaints() == []
 
 
@@ -483,7 +485,7 @@ def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> N
     expect(page.locator("#ask-cancel")).to_contain_text(f"Cancel #{number} speech-tts-ft?")
     page.fill("#ask-cancel [name=reason]", "not needed")
     page.click("#ask-cancel button[type=submit]")
-    expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED", timeout=20_000)
+    expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED")
     page.click(".y-tabs >> text=Attempts and events")
     expect(page.locator(".y-list.scroll")).to_contain_text("not needed")
     assert witness.complaints() == []
@@ -496,7 +498,7 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     panel.locator("text=Pause…").first.click()
     page.fill("#ask-pause [name=reason]", "a demonstration")
     page.click("#ask-pause button[type=submit]")
-    expect(panel.locator(".y-badge").first).to_have_text("SUSPENDED", timeout=20_000)
+    expect(panel.locator(".y-badge").first).to_have_text("SUSPENDED")
     panel.locator("text=Adjust…").first.click()
     page.fill("#ask-adjust [name=cpu_weight]", "0")
     page.click("#ask-adjust button[type=submit]")
@@ -505,10 +507,10 @@ def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, sit
     page.fill("#ask-adjust [name=memory_bytes]", "2.5")
     page.select_option("#ask-adjust [name=queue_class]", label="long: after others")
     page.click("#ask-adjust button[type=submit]")
-    expect(panel).to_contain_text("CPU weight 40, memory up to 2.5 GiB, queue class long", timeout=20_000)
+    expect(panel).to_contain_text("CPU weight 40, memory up to 2.5 GiB, queue class long")
     panel.locator("text=Let it go on…").first.click()
     page.click("#ask-go-on button[type=submit]")
-    expect(panel.locator(".y-badge")).to_have_count(0, timeout=20_000)
+    expect(panel.locator(".y-badge")).to_have_count(0)
     page.click(".y-tabs >> text=Attempts and events")
     expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
     assert witness.complaints() == []
@@ -524,21 +526,21 @@ def test_somebody_else_may_look_and_not_touch(open_page: Open, site: Site) -> No
 
 def test_the_form_and_the_file_are_one_job(open_page: Open, site: Site) -> None:
     page, witness = open_page(f"/jobs/new?from={site.number('qwen3-32b-sft')}")
-    expect(page.locator("[data-verdict-short]")).to_have_text("Valid", timeout=20_000)
+    expect(page.locator("[data-verdict-short]")).to_have_text("Valid")
     page.click("[data-stages] button:nth-child(3)")
     page.fill("[data-stage-path=time_limit]", "5h")
     expect(page.locator("[data-yaml]")).to_have_value(re.compile('time_limit: "?5h'))
     page.fill("[data-yaml]", "name: small\npool: simulated\nrun: echo hi\ncpus: 2\n")
-    expect(page.locator("[data-key-path=name]")).to_have_value("small", timeout=10_000)
+    expect(page.locator("[data-key-path=name]")).to_have_value("small")
     expect(page.locator("[data-stage-path=cpus]")).to_have_value("2")
     page.fill("[data-key-path=name]", "!")
-    expect(page.locator("[data-err=name]")).to_contain_text("name must be", timeout=10_000)
+    expect(page.locator("[data-err=name]")).to_contain_text("name must be")
     expect(page.locator("[data-verdict]")).to_have_attribute("data-s", "failed")
     page.fill("[data-key-path=name]", "from-the-form")
-    expect(page.locator("[data-verdict-short]")).to_have_text("Valid", timeout=20_000)
+    expect(page.locator("[data-verdict-short]")).to_have_text("Valid")
     witness.seen = [line for line in witness.seen if "400" not in line and "422" not in line]
     page.click("[data-submit]")
-    page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
+    page.wait_for_url(re.compile(r"/jobs/\d+$"))
     expect(page.locator("h1")).to_contain_text("from-the-form")
     assert site.number("from-the-form")
     assert witness.complaints() == []
@@ -547,12 +549,12 @@ def test_the_form_and_the_file_are_one_job(open_page: Open, site: Site) -> None:
 def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> None:
     page, _witness = open_page("/jobs/new")
     page.fill("[data-yaml]", "name: first-name\npool: simulated\nrun: echo hi\n")
-    expect(page.locator("[data-key-path=name]")).to_have_value("first-name", timeout=10_000)
+    expect(page.locator("[data-key-path=name]")).to_have_value("first-name")
     page.fill("[data-key-path=name]", "renamed")
     expect(page.locator("[data-yaml]")).to_have_value(re.compile("name: renamed"))
     page.fill("[data-yaml]", "name: broken\nrun: [echo\n")
     page.click("[data-submit]")
-    expect(page.locator(".y-toast").first).to_contain_text("line", timeout=10_000)
+    expect(page.locator(".y-toast").first).to_contain_text("line")
     expect(page.locator("[data-unread]")).to_be_visible()
     expect(page.locator("[data-form]")).to_have_attribute("inert", "")
     assert page.url.endswith("/jobs/new")
@@ -561,7 +563,7 @@ def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> N
     # The form rests: what it shows is not what the file says. Corrected and submitted at once, the file counts.
     page.fill("[data-yaml]", "# a remark that stays\nname: corrected\npool: simulated\nrun: echo there\n")
     page.keyboard.press("Control+Enter")
-    page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
+    page.wait_for_url(re.compile(r"/jobs/\d+$"))
     assert site.run("SELECT spec->>'run' FROM jobs_job WHERE name = 'corrected'") == [("echo there",)]
     assert site.run(names) == [(0,)]
 
@@ -574,7 +576,7 @@ def test_a_draft_is_kept_without_secrets_and_goes_at_sign_out(open_page: Open, s
 
     def keeps(words: str) -> bool:
         """Waits until the browser keeps it; a strict policy forbids the browser's own way to wait."""
-        for _turn in range(100):
+        for _turn in range(600):
             if words in kept():
                 return True
             page.wait_for_timeout(100)
@@ -583,14 +585,14 @@ def test_a_draft_is_kept_without_secrets_and_goes_at_sign_out(open_page: Open, s
     page.evaluate("localStorage.setItem('yard.draft', 'a draft of an earlier release')")
     page.reload()
     page.fill("[data-yaml]", "# a remark\nname: a-draft\nrun: echo hi\n")
-    expect(page.locator("[data-key-path=name]")).to_have_value("a-draft", timeout=10_000)
+    expect(page.locator("[data-key-path=name]")).to_have_value("a-draft")
     assert keeps("# a remark")
     assert "an earlier release" not in kept()
     variables = "env:\n  HF_TOKEN: canary-1\n  PLAN: canary-2\nsecrets: [PLAN]\n# OLD_TOKEN: canary-3\n"
     text = f"name: with-secrets\nrun: echo hi\n{variables}"
     page.locator("[data-yaml]").press_sequentially(text[:40])
     page.fill("[data-yaml]", text)
-    expect(page.locator("[data-key-path=name]")).to_have_value("with-secrets", timeout=10_000)
+    expect(page.locator("[data-key-path=name]")).to_have_value("with-secrets")
     assert keeps("with-secrets")
     assert "canary" not in kept()
     page.fill("[data-key-path=name]", "renamed-draft")
@@ -598,8 +600,8 @@ def test_a_draft_is_kept_without_secrets_and_goes_at_sign_out(open_page: Open, s
     assert "canary" not in kept()
     assert "canary-1" in page.input_value("[data-yaml]")
     page.reload()
-    expect(page.locator("[data-yaml]")).to_have_value(re.compile(r"HF_TOKEN: .?\*\*\*"), timeout=10_000)
-    expect(page.locator("[data-fault-list]")).to_contain_text("the value of HF_TOKEN is masked", timeout=10_000)
+    expect(page.locator("[data-yaml]")).to_have_value(re.compile(r"HF_TOKEN: .?\*\*\*"))
+    expect(page.locator("[data-fault-list]")).to_contain_text("the value of HF_TOKEN is masked")
     page.click(".y-menu summary")
     page.click("form[action='/sign-out'] button")
     page.wait_for_url(re.compile("/sign-in"))
@@ -616,7 +618,7 @@ def test_secrets_are_set_and_deleted_on_their_page(open_page: Open, site: Site) 
     assert "canary" not in page.content()
     page.click("[aria-label='Delete the secret HF_TOKEN']")
     expect(page.locator("p.y-note[role=status]")).to_contain_text("The secret is deleted")
-    assert page.locator("table").count() == 0
+    expect(page.locator("table")).to_have_count(0)
     assert witness.complaints() == []
 
 
@@ -625,7 +627,7 @@ def test_the_form_shows_what_a_stage_has_from_the_whole_job(open_page: Open) -> 
     inherited = "run: train.sh\ndevices: {kind: gpu, count: 2}\nretry: {max: 3}\n"
     page.fill("[data-yaml]", f"{inherited}stages:\n- name: a\n- name: b\n  run: other.sh\n")
     command = page.locator("[data-stage-path=run]")
-    expect(command).to_have_value("train.sh", timeout=10_000)
+    expect(command).to_have_value("train.sh")
     expect(command).to_have_attribute("title", "given by the whole job")
     expect(page.locator("[data-device]")).to_have_value("gpu")
     expect(page.locator("[data-device-count]")).to_have_value("2")
@@ -641,16 +643,16 @@ def test_the_preview_tells_what_a_submit_refuses(open_page: Open) -> None:
     page.fill(
         "[data-yaml]", "name: too-much\npool: simulated\nrun: echo hi\nnodes: 900\ndevices: {kind: gpu, count: 2}\n"
     )
-    expect(page.locator("[data-verdict-title]")).to_have_text("Would be refused", timeout=20_000)
+    expect(page.locator("[data-verdict-title]")).to_have_text("Would be refused")
     expect(page.locator("[data-fault-list]")).to_contain_text("can never start")
     page.click("[data-submit]")
-    expect(page.locator(".y-toast").first).to_contain_text("can never start", timeout=10_000)
+    expect(page.locator(".y-toast").first).to_contain_text("can never start")
 
 
 def test_a_job_that_no_change_helps_is_told_so_on_one_line(open_page: Open, site: Site) -> None:
     page, _witness = open_page(f"/jobs/{site.number(HOSTILE)}")
     said = page.locator(".otherwise li").first
-    expect(said).to_have_text("No single change that was tried lets it start now.", timeout=20_000)
+    expect(said).to_have_text("No single change that was tried lets it start now.")
     assert said.evaluate("e => e.getBoundingClientRect().height") < 40
 
 
@@ -709,6 +711,7 @@ def test_the_palette_finds_and_leads_by_keys_alone(open_page: Open, site: Site) 
     assert _serious(page) == []
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/jobs/{site.number('qwen3-32b-sft')}")
+    _drawn(page)
     page.keyboard.press("Control+k")
     page.keyboard.type("drain g04")
     expect(page.locator("#yard-found").get_by_role("option", selected=True)).to_have_text("Drain g04…")
@@ -743,7 +746,7 @@ def test_without_scripts_the_search_is_a_page(open_page: Open, site: Site) -> No
     plain.get_by_role("searchbox", name="What to find").fill("g03")
     plain.get_by_role("button", name="Search").click()
     plain.get_by_role("link", name="g03").first.click()
-    assert plain.url == f"{site.url}/nodes/g03"
+    expect(plain).to_have_url(f"{site.url}/nodes/g03")
     context.close()
 
 

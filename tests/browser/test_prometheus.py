@@ -6,13 +6,12 @@ import hashlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.browser.site import Site
+from tests.browser.site import Site, port_to_be
 from tests.rules.test_dashboards import BOARDS, RULES, panels
 
 EXAMPLE = RULES.with_name("prometheus.yml")
@@ -41,18 +40,22 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        # The moment for which questions are asked: what the yard measured is told for a minute only. Now, if empty.
+        self.at = ""
 
     def ask(self, path: str, **query: str) -> Any:
-        address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        moment = {"time": self.at} if path == "query" and self.at else {}
+        address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query | moment)}"
+        with urllib.request.urlopen(address, timeout=60) as answer:
             return json.load(answer)["data"]
 
-    def wait(self, query: str, most_s: float = 60.0) -> None:
+    def wait(self, query: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until a query has an answer; what was scraped twice has rates."""
-        deadline = time.monotonic() + most_s
+        deadline = time.monotonic() + 180
         while not self.ask("query", query=query)["result"]:
             assert time.monotonic() < deadline, self.ask("targets")["activeTargets"]
-            time.sleep(0.1)
+            meanwhile()
+            time.sleep(0.5)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,8 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         pytest.skip("no prometheus (apt-get install prometheus)")
     folder: Path = tmp_path_factory.mktemp("prometheus")
     config = yaml.safe_load(EXAMPLE.read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    # As long as a busy server may take to answer: a scrape lasts no longer than the time between two.
+    config["global"] = {"scrape_interval": "10s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(RULES)]
     scrape = config["scrape_configs"][0]
     scrape["scheme"], scrape["static_configs"][0]["targets"] = "http", [urlsplit(site.url).netloc]
@@ -70,29 +74,28 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     (folder / "token").write_text(token(site))
     del config["scrape_configs"][1:]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = port_to_be()
     command = [program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as process:
         try:
             found = Prometheus(f"http://127.0.0.1:{port}")
-            until = time.monotonic() + 30
+            until = time.monotonic() + 180
             while True:
                 try:
-                    urllib.request.urlopen(f"{found.url}/-/ready", timeout=5).close()
+                    urllib.request.urlopen(f"{found.url}/-/ready", timeout=60).close()
                     break
                 except OSError:
                     if process.poll() is not None or time.monotonic() > until:
                         raise RuntimeError((folder / "log").read_text()) from None
                     time.sleep(0.05)
             site.pulse()
-            found.wait("count_over_time(switchyard_build_info[1m]) > 1")
+            found.wait("count_over_time(switchyard_build_info[5m]) > 1", site.pulse)
+            found.at = str(time.time())
             yield found
         finally:
             process.terminate()
-            process.wait(15)
+            process.wait(60)
 
 
 def token(site: Site) -> str:

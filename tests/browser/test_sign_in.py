@@ -16,7 +16,7 @@ from allauth.mfa.totp.internal import auth
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import _LISTEN, Open
+from tests.browser.conftest import _LISTEN, PATIENCE_MS, Open
 from tests.browser.site import PASSWORD, ROOT, Site, environment_of_tests
 from tests.controlplane.smtp_server import Sink
 
@@ -30,6 +30,7 @@ ASK = {"name": "yard on a laptop with a rather long name", "scopes": ["read", "s
 def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     theme, language, width = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.add_init_script(_LISTEN)
     yield page
@@ -45,6 +46,12 @@ def judge(page: Page) -> None:
     assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
 
 
+def press(page: Page, selector: str, leads_to: str | re.Pattern[str]) -> None:
+    """Click what leads to another page, and wait until that page is loaded."""
+    with page.expect_navigation(url=leads_to):
+        page.click(selector)
+
+
 def test_a_provider_signs_in_and_makes_an_account(visit: Page, site: Site, provider: str) -> None:
     claims: dict[str, Any] = {
         "sub": f"s{time.time()}",
@@ -54,8 +61,7 @@ def test_a_provider_signs_in_and_makes_an_account(visit: Page, site: Site, provi
     httpx.post(f"{provider}/claims", json={"claims": claims}).raise_for_status()
     visit.goto(f"{site.url}/sign-in?next=/user")
     judge(visit)
-    visit.click("form[action='/sign-in/with/corp'] button")
-    visit.wait_for_url(f"{site.url}/user")
+    press(visit, "form[action='/sign-in/with/corp'] button", f"{site.url}/user")
     judge(visit)
     httpx.post(f"{provider}/claims", json={"claims": claims | {"sub": "other", "email": "x@elsewhere.org"}})
     visit.goto("about:blank")  # the page would leave by itself once nobody is signed in
@@ -76,7 +82,7 @@ def test_a_link_signs_in_by_its_button(visit: Page, site: Site) -> None:
     )
     visit.goto(f"{site.url}/sign-in/a-link")
     judge(visit)
-    visit.click("button[type=submit]")
+    press(visit, "button[type=submit]", f"{site.url}/")
     visit.wait_for_selector("[data-live-pill]")
     visit.goto("about:blank")  # the page would leave by itself once nobody is signed in
     visit.context.clear_cookies()
@@ -85,29 +91,27 @@ def test_a_link_signs_in_by_its_button(visit: Page, site: Site) -> None:
 
 
 def test_a_second_factor_is_set_up_asked_for_and_removed(visit: Page, site: Site) -> None:
-    def sign_in() -> None:
+    def sign_in(leads_to: str) -> None:
         visit.goto(f"{site.url}/sign-in?next=/user")
         visit.fill("[name=username]", "admin")
         visit.fill("[name=password]", PASSWORD)
-        visit.click("button[type=submit]")
+        press(visit, "button[type=submit]", leads_to)
 
     def give_code(secret: str) -> None:
-        # Each code is taken once: the one of the next half minute, if this one was used.
-        while True:
-            counter = next(iter(auth.yield_hotp_counters_from_time()))
-            if time.time() % 30 < 25 and counter not in used:
-                break
+        # Each code is taken once: the one of the next half minute, if this one was used or has little time left.
+        while (counter := int(time.time()) // 30) in used or time.time() % 30 > 10:
             visit.wait_for_timeout(250)
         used.add(counter)
         visit.fill("[name=code]", auth.format_hotp_value(auth.hotp_value(secret, counter)))
-        visit.keyboard.press("Enter")
+        with visit.expect_navigation():
+            visit.keyboard.press("Enter")
 
     used: set[int] = set()
-    sign_in()
-    visit.click("a[href='/user/second-factor/new']")
+    sign_in("**/user")
+    press(visit, "a[href='/user/second-factor/new']", "**/sign-in/again**")
     judge(visit)
     visit.fill("[name=password]", PASSWORD)
-    visit.click("button[type=submit]")
+    press(visit, "button[type=submit]", "**/user/second-factor/new")
     visit.wait_for_selector(".y-qr")
     judge(visit)
     secret = visit.locator("code").inner_text()
@@ -117,26 +121,26 @@ def test_a_second_factor_is_set_up_asked_for_and_removed(visit: Page, site: Site
     codes = visit.locator("#recovery-codes").inner_text().split()
     visit.goto("about:blank")
     visit.context.clear_cookies()
-    sign_in()
+    sign_in("**/sign-in/**")
     judge(visit)
     visit.fill("[name=code]", "000000")
-    visit.click("button[type=submit] >> nth=0")
+    press(visit, "button[type=submit] >> nth=0", "**/sign-in/**")
     expect(visit.locator("[role=alert]")).to_be_visible()
     judge(visit)
     visit.fill("[name=code]", codes[0])
-    visit.click("button[type=submit] >> nth=0")
-    visit.wait_for_url(f"{site.url}/user")
+    press(visit, "button[type=submit] >> nth=0", f"{site.url}/user")
     judge(visit)
-    visit.click("a[href='/user/second-factor/remove']")
-    visit.wait_for_selector("[name=password], [name=code]")
-    if visit.locator("[name=password]").count():
-        visit.fill("[name=password]", PASSWORD)
-        visit.click("button[type=submit]")
-    else:
-        give_code(secret)
+    with visit.expect_navigation():
+        visit.click("a[href='/user/second-factor/remove']")
+    if "/again" in visit.url:
+        if visit.locator("[name=password]").count():
+            visit.fill("[name=password]", PASSWORD)
+            press(visit, "button[type=submit]", "**/user/second-factor/remove")
+        else:
+            give_code(secret)
     visit.wait_for_selector(".y-btn.danger")
     judge(visit)
-    visit.click("button.danger")
+    press(visit, "button.danger", f"{site.url}/user")
     visit.wait_for_selector("a[href='/user/second-factor/new']")
 
 
@@ -145,17 +149,20 @@ def test_a_program_is_signed_in_by_its_code(visit: Page, site: Site) -> None:
     visit.goto(f"{site.url}/device")
     visit.fill("[name=username]", "admin")
     visit.fill("[name=password]", PASSWORD)
-    visit.click("button[type=submit]")
+    press(visit, "button[type=submit]", "**/device**")
     visit.wait_for_selector("[name=code]")
     judge(visit)
     visit.fill("[name=code]", "BBBB-BBBB")
-    visit.keyboard.press("Enter")
+    with visit.expect_navigation():
+        visit.keyboard.press("Enter")
     expect(visit.locator("[role=alert]")).to_be_visible()
     visit.fill("[name=code]", asked["user_code"].lower())
-    visit.keyboard.press("Enter")
+    with visit.expect_navigation():
+        visit.keyboard.press("Enter")
     visit.wait_for_selector("button[value=confirm]")
     judge(visit)
-    visit.click("button[value=confirm]")
+    with visit.expect_navigation():
+        visit.click("button[value=confirm]")
     expect(visit.locator("[role=status]")).to_be_visible()
     judge(visit)
     told = httpx.post(f"{site.url}/api/v1/device-codes/token", json={"device_code": asked["device_code"]})
@@ -167,11 +174,10 @@ def test_a_program_is_signed_in_by_its_code(visit: Page, site: Site) -> None:
 def test_a_session_is_ended_from_another_browser(open_page: Open, site: Site) -> None:
     here, _witness = open_page("/user")
     there, _other = open_page("/")
-    expect(there.locator("[data-live-pill]")).to_have_attribute("data-state", "live", timeout=20_000)
+    expect(there.locator("[data-live-pill]")).to_have_attribute("data-state", "live")
     here.reload()
     for _ in range(here.locator("form[action$='/end']").count()):
-        here.locator("form[action$='/end'] button").first.click()
-        here.wait_for_url("**/user?done=ended")
+        press(here, "form[action$='/end'] button >> nth=0", "**/user?done=ended")
     # The page leaves by itself when its socket is closed; a navigation of ours beside that one would race with it.
     there.wait_for_url(re.compile(r"/sign-in\?next="))
     there.goto(f"{site.url}/jobs")
@@ -207,8 +213,7 @@ def test_a_forgotten_password_is_set_anew(visit: Page, site: Site, mail: Sink) -
     visit.click("a[href='/password-reset']")
     judge(visit)
     visit.fill("[name=email]", address)
-    visit.click("button[type=submit]")
-    visit.wait_for_url("**/password-reset/sent")
+    press(visit, "button[type=submit]", "**/password-reset/sent")
     judge(visit)
     environment = environment_of_tests() | {
         "DATABASE_URL": site.database_url,
@@ -221,12 +226,12 @@ def test_a_forgotten_password_is_set_anew(visit: Page, site: Site, mail: Sink) -
     judge(visit)
     visit.fill("[name=password1]", "short")
     visit.fill("[name=password2]", "short")
-    visit.click("button[type=submit]")
+    with visit.expect_navigation():
+        visit.click("button[type=submit]")
     expect(visit.locator("[role=alert]").first).to_be_visible()
     for field in ("password1", "password2"):
         visit.fill(f"[name={field}]", "another long phrase")
-    visit.click("button[type=submit]")
-    visit.wait_for_url("**/password-reset/done")
+    press(visit, "button[type=submit]", "**/password-reset/done")
     judge(visit)
     visit.goto(link)
     expect(visit.locator("[role=alert]")).to_be_visible()
@@ -238,26 +243,20 @@ def test_an_address_is_confirmed_and_times_are_those_of_a_zone(visit: Page, site
     visit.goto(f"{site.url}/sign-in?next=/user")
     visit.fill("[name=username]", name)
     visit.fill("[name=password]", PASSWORD)
-    visit.click("button[type=submit]")
-    visit.wait_for_url("**/user")
+    press(visit, "button[type=submit]", "**/user")
     visit.fill("[name=email]", f"new-{address}")
-    visit.click("form[action='/user/address'] button")
-    visit.wait_for_url("**/sign-in/again**")
+    press(visit, "form[action='/user/address'] button", "**/sign-in/again**")
     visit.fill("[name=password]", PASSWORD)
-    visit.click("button[type=submit]")
-    visit.wait_for_url("**/user?done=address-asked")
+    press(visit, "button[type=submit]", "**/user?done=address-asked")
     judge(visit)
     visit.goto(_link_in(mail, site))
     judge(visit)
-    visit.click("button[type=submit]")
-    visit.wait_for_url("**/user?done=address")
+    press(visit, "button[type=submit]", "**/user?done=address")
     visit.check("[name=ends][value=failed]")
-    visit.click("form[action='/user/notices'] button")
-    visit.wait_for_url("**/user?done=notices")
+    press(visit, "form[action='/user/notices'] button", "**/user?done=notices")
     expect(visit.locator("[name=ends][value=failed]")).to_be_checked()
     visit.select_option("[name=time_zone]", "Asia/Kathmandu")
-    visit.click("form[action='/user/time-zone'] button")
-    visit.wait_for_url("**/user?done=time-zone")
+    press(visit, "form[action='/user/time-zone'] button", "**/user?done=time-zone")
     judge(visit)
     told = visit.evaluate("import('/static/yard/text.js').then(text => text.wall('2026-07-01T22:30:05Z'))")
     assert told == "2026-07-02 04:15:05"

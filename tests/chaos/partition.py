@@ -25,7 +25,7 @@ class Partition:
         is_up = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=[is_up], daemon=True)
         self._thread.start()
-        is_up.wait(10)
+        assert is_up.wait(60)
 
     @property
     def url(self) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,8 +25,9 @@ from _pytest.mark import ParameterSet
 
 from deploy.local.home import Home
 from deploy.local.lock import Running
-from deploy.local.port import free_port
+from deploy.local.port import free_port, ready_nodes
 from deploy.local.service import ROOT, importing
+from tests import kept_tables
 
 # What the commands of the two servers have in them.
 WEB, GATEWAY = "controlplane.asgi", "controlplane.gateway.asgi"
@@ -56,6 +59,14 @@ def words_of(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return ""
+
+
+def parent_of(process: psutil.Process) -> int:
+    """Return the process id of the parent; -1 once the process has ended."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return -1
 
 
 def belongs(process: psutil.Process, home: Path) -> bool:
@@ -105,17 +116,31 @@ class Up:
         said = []
         for line in launcher.stdout:
             said.append(line)
-            if line.startswith("Ready."):
+            if self.is_up(line):
                 return launcher
         pytest.fail("the stack did not come up:\n" + "".join(said))
+
+    def is_up(self, said: str) -> bool:
+        """Tell whether a line says that the stack is up; where it did not wait for nodes of a busy machine, wait."""
+        if not said.startswith("Up, but"):
+            return said.startswith("Ready.")
+        known, named = tomllib.loads((self.home / "client.toml").read_text()), set(re.findall(r"([^ ,]+) \(", said))
+        return eventually(lambda: named <= ready_nodes(self.port, known["token"]))
 
     def processes(self) -> list[psutil.Process]:
         own = {launcher.pid for launcher in self.launchers}
         return [process for process in psutil.process_iter() if process.pid not in own and belongs(process, self.home)]
 
     def named(self, words: str) -> psutil.Process:
-        (found,) = [child for child in self.keeper().children() if words in words_of(child)]
-        return found
+        """Return the part with these words in its command; one that was just started has them in a moment."""
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            found[:] = [child for child in self.keeper().children() if words in words_of(child)]
+            return len(found) == 1
+
+        assert eventually(is_there), found
+        return found[0]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -130,8 +155,11 @@ class Up:
         return self.environment["YARD_AGENTS_URL"]
 
     def keeper(self) -> psutil.Process:
-        (found,) = [process for process in self.processes() if "deploy.local keep" in words_of(process)]
-        return found
+        """Return the keeper. What it has just forked has its command until it takes a title of its own."""
+        found = [process for process in self.processes() if "deploy.local keep" in words_of(process)]
+        pids = {process.pid for process in found}
+        (keeper,) = [process for process in found if parent_of(process) not in pids]
+        return keeper
 
     def answers(self) -> bool:
         with socket.socket() as link:
@@ -152,6 +180,9 @@ def _made() -> Path:
     folder = tempfile.TemporaryDirectory(prefix="yard-made-")
     atexit.register(folder.cleanup)
     with standing() as up:
+        # To make the tables takes longer than all the rest; stacks that make them are started by test_many_nodes.py.
+        up.home.mkdir(mode=0o700)
+        kept_tables.lay(Home(up.home).postgres)
         launcher = up.started_anew()
         launcher.terminate()
         launcher.communicate()

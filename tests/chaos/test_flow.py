@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,20 +36,23 @@ def yard() -> Iterator[Yard]:
             yield yard
 
 
-def test_what_one_machine_makes_another_reads(yard: Yard) -> None:
+def test_what_one_machine_makes_another_reads(yard: Yard, tmp_path: Path) -> None:
+    # The first stage does not end before its machine is drained.
+    go = tmp_path / "go"
     make = 'mkdir "$YARD_OUTPUT_DIR/tokens" && for i in 1 2 3; do echo "shard $i" > "$YARD_OUTPUT_DIR/tokens/$i"; done'
     read = 'cat "$YARD_INPUT_DIR/prep/tokens/"*'
     job = yard.client.jobs.submit(
         {
             "name": "flow",
             "stages": [
-                {"name": "prep", "outputs": ["tokens"], "run": f"{make}; sleep 3"},
+                {"name": "prep", "outputs": ["tokens"], "run": f"{make}; until [ -e {go} ]; do sleep 0.1; done"},
                 {"name": "read", "needs": ["prep"], "inputs": [{"from": "prep", "output": "tokens"}], "run": read},
             ],
         }
     )
     maker = yard.until(job, "prep", lambda s: s["state"] == "RUNNING")["placed"][0]["node"]
     yard.client.nodes.drain(maker, "so that the next stage must go elsewhere")
+    go.touch()
     try:
         job.wait(timeout_s=120)
         job.refresh()

@@ -79,7 +79,7 @@ class Deployed:
 @pytest.fixture
 def function(yard: Yard) -> Iterator[Deployed]:
     """A function with one replica that answers."""
-    options = {"concurrency": 4, "timeout_s": 3, "max": 1, "tries": 2}
+    options = {"concurrency": 4, "timeout_s": 8, "max": 1, "tries": 2}
     made: Any = yard.client.functions.create("try", code=CODE, options=options)
     deployed = Deployed(yard, made["function"]["id"])
     try:

@@ -58,7 +58,7 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
         return any(sign["code"] == "NodeCopied" for sign in yard.client.wire.get("/overview")["attention"])
 
     assert eventually(told), yard.client.wire.get("/overview")["attention"]
-    assert yard.client.wire.get(f"/nodes/{name}")["state"] == "DRAINING"
+    assert eventually(lambda: yard.client.wire.get(f"/nodes/{name}")["state"] == "DRAINING")
     released.touch()
     for job in jobs:
         job.wait(timeout_s=120)
@@ -71,4 +71,4 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
     clone.wait()
     yard.client.wire.post(f"/nodes/{name}/resume", {})
     assert eventually(lambda: yard.client.wire.get(f"/nodes/{name}")["state"] == "READY")
-    assert not told()
+    assert eventually(lambda: not told())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.client import Client
-from tests.chaos.stack import Up, standing
+from tests.chaos.stack import Up, eventually, standing
 
 pytestmark = pytest.mark.chaos
 
@@ -38,9 +38,8 @@ def test_a_fresh_stack_brings_as_many_nodes_as_were_asked_for(said: tuple[Up, st
     assert "\nReady. " in text, text
     told = tomllib.loads((up.home / "client.toml").read_text())
     with Client(told["url"], told["token"]) as client:
-        nodes = list(client.nodes.list())
-    assert len(nodes) == NODES + 1
-    assert {node["state"] for node in nodes} == {"READY"}
+        assert len(list(client.nodes.list())) == NODES + 1
+        assert eventually(lambda: {node["state"] for node in client.nodes.list()} == {"READY"})
 
 
 def test_the_printed_command_gives_a_link_in_any_shell(said: tuple[Up, str], tmp_path: Path) -> None:

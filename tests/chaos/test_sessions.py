@@ -25,16 +25,19 @@ from switchyard.client import JobRecord
 from switchyard.forward import Forward
 from switchyard.problem import ApiProblem
 from tests.chaos.stack import WEB, eventually, standing
-from tests.chaos.test_job import Yard, on, processes_of
+from tests.chaos.test_job import TIMERS, Yard, on, processes_of
 
 pytestmark = pytest.mark.chaos
+
+# Longer than it takes to open three sessions, on however busy a machine.
+IDLE_S = 15
 
 
 @pytest.fixture(scope="module")
 def yard() -> Iterator[Yard]:
     with pytest.MonkeyPatch.context() as environment, standing() as up:
-        environment.setenv("YARD_TIMERS", "report_s=1,suspect_s=2,lost_s=4,lease_s=5")
-        environment.setenv("YARD_SESSION_IDLE_S", "8")
+        environment.setenv("YARD_TIMERS", TIMERS)
+        environment.setenv("YARD_SESSION_IDLE_S", str(IDLE_S))
         environment.setenv("YARD_SESSIONS_PER_USER", "3")
         up.started()
         yield from on(up)
@@ -228,7 +231,7 @@ def test_a_port_that_nobody_uses_is_closed_and_one_in_use_is_not(yard: Yard) -> 
     there: list[Forward] = []
     assert eventually(lambda: bool(there.append(found) or there if (found := opened()) else False))
     with socket.create_connection(("127.0.0.1", there[0].local_port)) as link:
-        for _ in range(12):  # longer than the eight seconds in which something has to move
+        for _ in range(IDLE_S + 3):  # longer than the time in which something has to move
             link.sendall(b"x")
             assert link.recv(1) == b"x"
             time.sleep(1)

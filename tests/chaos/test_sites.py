@@ -93,9 +93,8 @@ def test_a_job_leaves_completes_at_the_other_and_its_log_is_read_at_home(pair: P
     (row,) = [one for one in pair.home.site_jobs("berlin") if one["job"] == job.number]
     assert (row["number"], row["state"], row["over_at"] is not None) == (there.number, "COMPLETED", True)
     assert pair.runs("calm") == 1
-    found = pair.home.site("berlin")
-    assert found["devices"]
-    assert found["state"] == "well"
+    assert pair.home.site("berlin")["devices"]
+    assert eventually(lambda: pair.home.site("berlin")["state"] == "well"), pair.told(job)
 
 
 def test_the_other_is_killed_and_comes_back(pair: Pair) -> None:

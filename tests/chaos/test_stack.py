@@ -48,7 +48,8 @@ def test_ctrl_c_while_it_starts_leaves_nothing(up: Up, moment_s: float) -> None:
     time.sleep(moment_s)
     launcher.send_signal(signal.SIGINT)
     said, _ = launcher.communicate()
-    assert "Traceback" not in said or moment_s < 0.3, said  # before its first line it is Python that is interrupted
+    # Before its first line it is Python that is interrupted, on a busy machine also after a while.
+    assert "Traceback" not in said or said.startswith("Traceback"), said
     assert up.processes() == []
 
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.chaos
 BUSY = """
 exec python3 - <<'END'
 def dig():
+    print("digging", flush=True)
     while True:
         sum(range(500))
 dig()
@@ -31,7 +32,7 @@ END
 def job(yard: Yard) -> Iterator[JobRecord]:
     """A job that runs and may be profiled."""
     made = yard.client.jobs.submit({"name": "busy", "run": BUSY, "profiling": {"allow": ["py-spy"]}})
-    assert eventually(lambda: made.refresh().stages[0]["state"] == "RUNNING")
+    assert eventually(lambda: "digging" in "".join(yard.client.jobs.logs(made)))
     yield made
     yard.client.jobs.cancel(made)
     made.wait(timeout_s=60)

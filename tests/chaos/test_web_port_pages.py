@@ -18,9 +18,11 @@ from deploy.local.service import ROOT
 from switchyard.client import JobRecord
 from tests.browser.site import LAUNCH
 from tests.chaos.stack import eventually, standing
-from tests.chaos.test_job import Yard, on
+from tests.chaos.test_job import TIMERS, Yard, on
 
 pytestmark = pytest.mark.chaos
+# A bound on what hangs, not on how fast a busy machine is.
+expect.set_options(timeout=90_000)
 
 # What a hostile page tries; each entry is true where it succeeded.
 TRY = """async dashboard => {
@@ -48,7 +50,7 @@ TRY = """async dashboard => {
 @pytest.fixture(scope="module")
 def yard() -> Iterator[Yard]:
     with pytest.MonkeyPatch.context() as environment, standing() as up:
-        environment.setenv("YARD_TIMERS", "report_s=1,suspect_s=2,lost_s=4,lease_s=5")
+        environment.setenv("YARD_TIMERS", TIMERS)
         up.started()
         yield from on(up)
 
@@ -69,6 +71,7 @@ def signed_in(yard: Yard, browser: Browser) -> Iterator[BrowserContext]:
     )  # fmt: skip
     link = next(word for word in made.stdout.split() if word.startswith("http"))
     with browser.new_context() as context:
+        context.set_default_timeout(90_000)
         page = context.new_page()
         page.goto(link)
         page.get_by_role("button").first.click()

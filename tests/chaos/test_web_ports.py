@@ -22,7 +22,7 @@ from deploy.local.service import ROOT
 from switchyard.client import Client, JobRecord
 from switchyard.problem import ApiProblem
 from tests.chaos.stack import WEB, eventually, standing
-from tests.chaos.test_job import Yard, on
+from tests.chaos.test_job import TIMERS, Yard, on
 
 pytestmark = pytest.mark.chaos
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture(scope="module")
 def yard() -> Iterator[Yard]:
     with pytest.MonkeyPatch.context() as environment, standing() as up:
-        environment.setenv("YARD_TIMERS", "report_s=1,suspect_s=2,lost_s=4,lease_s=5")
+        environment.setenv("YARD_TIMERS", TIMERS)
         up.started()
         yield from on(up)
 

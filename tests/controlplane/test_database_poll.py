@@ -37,7 +37,7 @@ class Duty:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end and not holds():
         time.sleep(0.01)
     return holds()

@@ -109,7 +109,7 @@ def test_while_one_makes_it_the_others_wait(town: Town) -> None:
 
     def slowly() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     maker.before = slowly
     found: list[str] = []
@@ -120,7 +120,7 @@ def test_while_one_makes_it_the_others_wait(town: Town) -> None:
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     threads[0].start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     for thread in threads[1:]:
         thread.start()
     assert Shared.of(maker.source, user).look() == snapshots.LOOK_S

@@ -130,10 +130,10 @@ async def asked(path: str, query: bytes, headers: list[tuple[bytes, bytes]]) -> 
     }  # fmt: skip
     communicator = ApplicationCommunicator(application, scope)
     await communicator.send_input({"type": "http.request", "body": b"", "more_body": False})
-    status = int((await communicator.receive_output(15))["status"])
-    while (await communicator.receive_output(15)).get("more_body"):
+    status = int((await communicator.receive_output(60))["status"])
+    while (await communicator.receive_output(60)).get("more_body"):
         pass
-    await communicator.wait(15)
+    await communicator.wait(60)
     return status
 
 

@@ -223,7 +223,7 @@ def test_an_event_that_stays_alone_is_not_kept_waiting(tmp_path: Path) -> None:
 
 
 def test_calls_run_side_by_side_as_far_as_they_may(tmp_path: Path) -> None:
-    code = "import threading\nmet = threading.Barrier(3)\ndef handle(event):\n    return met.wait(20) >= 0\n"
+    code = "import threading\nmet = threading.Barrier(3)\ndef handle(event):\n    return met.wait(60) >= 0\n"
     with serving(tmp_path, code, FUNCTION_CONCURRENCY="3") as up, ThreadPoolExecutor(3) as pool:
         assert [answer.json() for answer in pool.map(up.ask, range(3))] == [True] * 3
 

@@ -155,7 +155,7 @@ class SlurmOnThisHost:
             process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -152,13 +152,13 @@ def test_a_transaction_that_commits_after_a_later_one_is_not_missed(yard: Yard) 
             with transaction.atomic():
                 Stage.objects.filter(pk=early.pk).update(held_by="slow")
                 began.set()
-                go_on.wait(20)
+                go_on.wait(60)
         finally:
             connections.close_all()
 
     thread = threading.Thread(target=slow)
     thread.start()
-    assert began.wait(20)
+    assert began.wait(60)
     Stage.objects.filter(pk=late.pk).update(held_by="fast")
     first = read(seen)
     assert first is not None
