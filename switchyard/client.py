@@ -403,15 +403,17 @@ class Jobs:
         label: str | None = None,
         sort: str | None = None,
         array: int | str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
         fields: Sequence[str] | None = None,
     ) -> Iterator[JobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``submitted_after`` is a time with a zone.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
         have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
-        asked |= {"fields": ",".join(fields) if fields else None}
+        asked |= {"fields": ",".join(fields) if fields else None, "submitted_after": _iso(submitted_after)}
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
@@ -427,10 +429,12 @@ class Jobs:
         user: str | None = None,
         q: str | None = None,
         label: str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
+        since = _iso(submitted_after)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, submitted_after=since)
         for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
@@ -1675,6 +1679,10 @@ def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str 
     """Return the query of a list of jobs or arrays, in pages of at most 500."""
     states = ",".join([state] if isinstance(state, str) else state) if state else None
     return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
 
 
 def _site(name: str) -> str:

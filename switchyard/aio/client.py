@@ -33,6 +33,7 @@ from switchyard.client import (
     Spec,
     _entry,
     _filters,
+    _iso,
     _named_profile,
     _pool,
     _project,
@@ -402,15 +403,17 @@ class AsyncJobs:
         label: str | None = None,
         sort: str | None = None,
         array: int | str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
         fields: Sequence[str] | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``submitted_after`` is a time with a zone.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
         have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
-        asked |= {"fields": ",".join(fields) if fields else None}
+        asked |= {"fields": ",".join(fields) if fields else None, "submitted_after": _iso(submitted_after)}
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
@@ -426,10 +429,12 @@ class AsyncJobs:
         user: str | None = None,
         q: str | None = None,
         label: str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
+        since = _iso(submitted_after)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, submitted_after=since)
         async for record in pages(self._wire, "/arrays", asked, limit):
             yield AsyncJobRecord(self, record)
 

@@ -130,11 +130,15 @@ def test_a_gpu_of_dstack(gpu, ask):
 @pytest.mark.parametrize(
     ("policy", "window"),
     [
-        ({"min_gpu_utilization": 20, "time_window": 600}, 600), ({"min_gpu_utilization": 20, "time_window": "30m"}, "30m"),
-        ({"min_gpu_utilization": 0, "time_window": "30m"}, None), ({"min_gpu_utilization": 20, "time_window": "1m"}, None),
-        ({"min_gpu_utilization": 20, "time_window": "2d"}, None), ({"min_gpu_utilization": 20}, None), ("never", None),
+        ({"min_gpu_utilization": 20, "time_window": 600}, 600),
+        ({"min_gpu_utilization": 20, "time_window": "30m"}, "30m"),
+        ({"min_gpu_utilization": 0, "time_window": "30m"}, None),
+        ({"min_gpu_utilization": 20, "time_window": "1m"}, None),
+        ({"min_gpu_utilization": 20, "time_window": "2d"}, None),
+        ({"min_gpu_utilization": 20}, None),
+        ("never", None),
     ],
-)  # fmt: skip
+)
 def test_when_an_idle_task_of_dstack_is_stopped(policy, window):
     made = dstack.convert({"type": "task", "utilization_policy": policy})
     assert made.spec.get("utilization_policy", {}).get("window") == window
