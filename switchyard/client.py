@@ -403,15 +403,17 @@ class Jobs:
         label: str | None = None,
         sort: str | None = None,
         array: int | str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
         fields: Sequence[str] | None = None,
     ) -> Iterator[JobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``submitted_after`` is a time with a zone.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
         have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
-        asked |= {"fields": ",".join(fields) if fields else None}
+        asked |= {"fields": ",".join(fields) if fields else None, "submitted_after": _iso(submitted_after)}
         for record in pages(self._wire, "/jobs", asked, limit):
             yield JobRecord(self, record)
 
@@ -427,10 +429,12 @@ class Jobs:
         user: str | None = None,
         q: str | None = None,
         label: str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
+        since = _iso(submitted_after)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, submitted_after=since)
         for record in pages(self._wire, "/arrays", asked, limit):
             yield JobRecord(self, record)
 
@@ -742,6 +746,17 @@ class Jobs:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
         return self._wire.get(self._path(job) + "/spec")
 
+    def clone(self, job: Ref, **changes: Any) -> Draft:
+        """Return its file as submitted, to be changed and submitted again; ``changes`` are keys of the job file, None
+        takes one away.
+
+        Those of a job with ``stages`` are only their defaults. Values of secrets are masked and must be given anew;
+        files that were sent along are used again. The file of an element of an array is that of the whole array.
+        """
+        found = self._wire.get(self._path(job) + "/spec")
+        spec = {**found["spec"], **changes}
+        return Draft(self, {key: value for key, value in spec.items() if value is not None})
+
     def failures(self, job: Ref) -> Rows[answers.StageFailure]:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list(self._wire.get(self._path(job) + "/failures")["results"])
@@ -846,6 +861,22 @@ class _Wait:
         self.seen = record.state
 
 
+class Draft(dict[str, Any]):
+    """A job file that is not submitted yet, as :meth:`JobRecord.clone` makes it of a job."""
+
+    def __init__(self, jobs: Jobs, spec: Mapping[str, Any]) -> None:
+        super().__init__(spec)
+        self._jobs = jobs
+
+    def preview(self) -> dict[str, Any]:
+        """Return where and when it would start."""
+        return self._jobs.preview(self)
+
+    def submit(self, *, idempotency_key: str | None = None) -> JobRecord:
+        """Queue it and return the job."""
+        return self._jobs.submit(self, idempotency_key=idempotency_key)
+
+
 class JobRecord(JobFields):
     """A job as last read from the control plane, with what can be done to it."""
 
@@ -885,6 +916,11 @@ class JobRecord(JobFields):
 
     def change(self, patch: Mapping[str, Any], *, reason: str = "") -> JobRecord:
         return self._jobs.change(self, patch, reason=reason)
+
+    def clone(self, **changes: Any) -> Draft:
+        """Return its file with ``changes``, to be submitted: ``job.clone(time_limit="3h").submit()``; see
+        :meth:`Jobs.clone`."""
+        return self._jobs.clone(self, **changes)
 
     def why(self) -> answers.JobWhy:
         return self._jobs.why(self)
@@ -1643,6 +1679,10 @@ def _filters(state: str | Sequence[str] | None, limit: int | None, **asked: str 
     """Return the query of a list of jobs or arrays, in pages of at most 500."""
     states = ",".join([state] if isinstance(state, str) else state) if state else None
     return {"state": states, **asked, "limit": str(min(limit or 200, 500))}
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
 
 
 def _site(name: str) -> str:

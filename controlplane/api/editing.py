@@ -38,6 +38,10 @@ IF_UNCHANGED = OpenApiParameter(
 class EditSerializer(StrictSerializer, serializers.ModelSerializer):
     """The fields of a row that people set; unknown ones are refused, and the model's own rules hold."""
 
+    def get_unique_together_validators(self) -> list[Any]:
+        """None: the model's own rules say in a sentence what is there already."""
+        return []
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         row = copy(self.instance) if self.instance is not None else cast("type[Model]", self.Meta.model)()
         many = {field.name for field in row._meta.many_to_many}
@@ -104,7 +108,8 @@ def _locked(request: Request, row: Model, serializer: type[EditSerializer]) -> A
     locked = type(row)._default_manager.select_for_update(of=("self",)).filter(pk=row.pk).first()
     if locked is None:
         raise RequestRefused(412, "changed_meanwhile", _("somebody deleted this meanwhile"))
-    unless_changed(request, settings_of(locked, serializer))
+    where = f"{request.path}/settings" if hasattr(request.parser_context["view"], "show_settings") else ""
+    unless_changed(request, settings_of(locked, serializer), where)
     return locked
 
 

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import connections
 from django.utils import translation
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import Token, User
+from controlplane.api import open_streams
 from controlplane.api.problem import RequestRefused
 from controlplane.queries import job_watch
 from controlplane.queries.job_watch import CursorGone, Looked, WatchCursor
 
-LOOK_S: Final = 1.0
 BEAT_S: Final = 15.0
 # Not by the rules of event streams, but many a client splits lines there: a label could forge an event.
 _ENDS_A_LINE: Final = {chr(code).encode(): f"\\u{code:04x}".encode() for code in (0x85, 0x2028, 0x2029)}
-# By user, in this process.
-_streams: Counter[int] = Counter()
 
 
 def events(
@@ -40,9 +36,7 @@ def events(
     The first look is taken at once: raises RequestRefused with 410 for a cursor that is too old and with 429 where the
     user has too many streams, and Unanswerable for invalid filters.
     """
-    if _streams[user.pk] >= settings.SOCKETS_PER_USER:
-        detail = _("you have {most} streams open already; close one").format(most=settings.SOCKETS_PER_USER)
-        raise RequestRefused(429, "too_many_streams", detail, retry_s=5)
+    open_streams.refuse_beyond(user)
     try:
         first = _changed(user, params, since)
     except CursorGone:
@@ -55,8 +49,7 @@ async def _events(
     user: int, token: Any, params: dict[str, str], looked: list[Looked] | None, language: str
 ) -> AsyncIterator[bytes]:
     told_at = 0.0
-    _streams[user] += 1
-    try:
+    with open_streams.counted(user):
         while looked is not None:
             for part in looked:
                 since = part.cursor
@@ -72,13 +65,11 @@ async def _events(
             elif now - told_at > BEAT_S:
                 told_at = now
                 yield _event("beat", looked[-1].cursor, {})
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(open_streams.LOOK_S)
             looked = await sync_to_async(_look, thread_sensitive=False)(
                 user, token, params, looked[-1].cursor, language
             )
         yield _event("end", None, {})
-    finally:
-        _streams[user] -= 1
 
 
 def _event(name: str, cursor: WatchCursor | None, data: object) -> bytes:
@@ -92,8 +83,8 @@ def _event(name: str, cursor: WatchCursor | None, data: object) -> bytes:
 def _look(user: int, token: Any, params: dict[str, str], since: WatchCursor, language: str) -> list[Looked] | None:
     """Return what changed; None where the user or the token is not valid any more, or too much time has passed."""
     try:
-        person = User.objects.filter(pk=user, is_active=True).first()
-        if person is None or (token is not None and not Token.objects.filter(pk=token).exists()):
+        person = open_streams.reader(user, token)
+        if person is None:
             return None
         with translation.override(language):
             return _changed(person, params, since)

@@ -29,7 +29,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Token
-from controlplane.api import bulk, byte_range, job_stream
+from controlplane.api import bulk, byte_range, job_stream, log_stream
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.editing import IF_UNCHANGED
@@ -168,18 +168,23 @@ class StreamOfSerializer(StrictSerializer):
     stream = serializers.CharField(default="both", help_text="out, err, or both in the order of their arrival.")
 
 
-class LogQuerySerializer(StreamOfSerializer):
-    """Which bytes of which stream."""
+class LogFollowSerializer(StreamOfSerializer):
+    """From where on which stream is followed."""
 
     offset = serializers.IntegerField(
         default=None, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
     )
+    tail = serializers.IntegerField(default=None, help_text="Begin so many lines before the end instead.")
+
+
+class LogQuerySerializer(LogFollowSerializer):
+    """Which bytes of which stream."""
+
     limit = serializers.IntegerField(
         default=job_logs.USUAL_BYTES,
         max_value=2**63 - 1,
         help_text=f"At most so many bytes, up to {job_logs.MOST_BYTES:,}.",
     )
-    tail = serializers.IntegerField(default=None, help_text="Begin so many lines before the end instead.")
 
 
 class LogSearchSerializer(StreamOfSerializer):
@@ -565,6 +570,27 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         response["Content-Type"] = "text/plain; charset=utf-8"
         response["Accept-Ranges"] = "bytes"
         # The page escapes the text itself; a browser that opens this address must never run what a job printed.
+        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+        response["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    @extend_schema(
+        operation_id="jobs_logs_follow",
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+        parameters=[LogFollowSerializer],
+    )
+    @action(detail=True, url_path="logs/follow")
+    def follow_logs(self, request: Request, name: str) -> StreamingHttpResponse:
+        """The log as it grows, until the attempt has ended: what is there from an offset on, or the last lines, then
+        what comes. A job that waits is waited for. ``X-Log-Offset`` tells the offset of the first byte, so that a
+        broken stream can be taken up again."""
+        wanted = msgspec.convert(self.asked(LogFollowSerializer), job_logs.LogQuery)
+        token = request.auth if isinstance(request.auth, Token) else None
+        offset, pieces = log_stream.text(self.user, token, name, wanted)
+        response = StreamingHttpResponse(pieces, content_type="text/plain; charset=utf-8")
+        response["X-Log-Offset"] = str(offset)
+        response["Cache-Control"] = "no-store"
+        response["X-Accel-Buffering"] = "no"
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"
         return response

@@ -39,13 +39,14 @@ def conditional(request: Request, response: HttpResponse) -> HttpResponse:
     return get_conditional_response(request, etag=response["ETag"], response=response) or response
 
 
-def unless_changed(request: Request, shown: Any) -> None:
+def unless_changed(request: Request, shown: Any, where: str = "") -> None:
     """Raise 412 if the resource changed since the client read it, by its ``If-Match``; without that header nothing is
-    checked. ``shown`` is what a GET answers now."""
+    checked. ``shown`` is what a GET of ``where``, by default of the same address, answers now."""
     wanted = request.headers.get("If-Match", "*")
     now = etag(names.encode(shown, request.user))
     if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
-        raise RequestRefused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
+        hint = _("GET {path} has the ETag of what it is now").format(path=where or request.path)
+        raise RequestRefused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"), hint=hint)
 
 
 def require_if_match(request: Request) -> None:

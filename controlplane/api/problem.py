@@ -11,7 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import (
+    NON_FIELD_ERRORS,
+    BadRequest,
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
 from django.http import Http404
@@ -48,6 +54,8 @@ from scheduler.scenario.scenario import ScenarioError, shortened
 log = logging.getLogger(__name__)
 RETRY_AFTER_S = 2
 PROBLEM_TYPE = "application/problem+json"
+# Under which Django and REST framework put faults of several fields together.
+_OF_ALL_FIELDS = {NON_FIELD_ERRORS, "non_field_errors"}
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -230,7 +238,7 @@ def _from_rest(error: exceptions.APIException) -> RequestRefused:
 def _flat(detail: Any, pointer: str = "") -> Iterable[FieldError]:
     if isinstance(detail, dict):
         for key, value in detail.items():
-            yield from _flat(value, f"{pointer}/{key}")
+            yield from _flat(value, pointer if key in _OF_ALL_FIELDS else f"{pointer}/{key}")
     elif isinstance(detail, list):
         for value in detail:
             yield from _flat(value, pointer)

@@ -72,12 +72,29 @@ class _ReadModels(serializers.ListSerializer):
 
 
 class StrictSerializer(serializers.Serializer):
-    """A body or a set of query parameters in which unknown keys are refused by name."""
+    """A body or a set of query parameters in which unknown keys are refused by name, and unknown words with those that
+    are accepted."""
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        for field in fields.values():
+            _name_choices(getattr(field, "child", field))
+        return fields
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
             refuse_unknown(data, self.fields)
         return super().to_internal_value(data)
+
+
+def _name_choices(field: serializers.Field) -> None:
+    """Let the refusal of a word say which ones are accepted."""
+    if isinstance(field, serializers.ChoiceField):
+        accepted = ", ".join(str(word) for word in field.choices if word != "")
+        said = _('must be one of {accepted}, not "{input}"')
+        field.error_messages["invalid_choice"] = said.replace(
+            "{accepted}", accepted.replace("{", "{{").replace("}", "}}")
+        )
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:

@@ -247,7 +247,14 @@ class Quota(models.Model):
     class Meta:
         ordering = ["project__name", "kind", "model", "normalised"]
         constraints = [
-            models.UniqueConstraint("project", "kind", Lower("model"), "normalised", name="quota_once_per_sort")
+            models.UniqueConstraint(
+                "project",
+                "kind",
+                Lower("model"),
+                "normalised",
+                name="quota_once_per_sort",
+                violation_error_message=_("This project has a quota of this kind and model already; change that one."),
+            )
         ]
 
     def __str__(self) -> str:

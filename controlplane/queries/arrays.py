@@ -20,7 +20,7 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs import arrays, halving
 from controlplane.jobs import models as rows
-from controlplane.queries.filters import UserFilterSet
+from controlplane.queries.filters import SubmittedFilterSet
 from controlplane.queries.jobs import labelled, states_named
 from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unseen
@@ -320,7 +320,7 @@ def elements_of(row: rows.Array) -> QuerySet[rows.Job]:
     return row.jobs.defer("spec", "labels")
 
 
-class ArrayFilter(UserFilterSet):
+class ArrayFilter(SubmittedFilterSet):
     """Filters of arrays."""
 
     state = django_filters.CharFilter(

@@ -9,13 +9,11 @@ from typing import Any
 import django_filters
 import msgspec
 from django.db.models import QuerySet
-from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext as _
 
 from controlplane.accounts import models as rows
 from controlplane.accounts.models import User
+from controlplane.queries.filters import moment_of
 from controlplane.queries.reading import Representation, listed
-from controlplane.queries.refusals import Unanswerable
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
@@ -62,10 +60,10 @@ class AuditFilter(django_filters.FilterSet):
         return found.filter(name=value) | found.filter(object_id=value)
 
     def at_or_after(self, found: QuerySet[rows.AuditEntry], name: str, value: str) -> QuerySet[rows.AuditEntry]:
-        return found.filter(at__gte=_moment(name, value))
+        return found.filter(at__gte=moment_of(name, value))
 
     def earlier(self, found: QuerySet[rows.AuditEntry], name: str, value: str) -> QuerySet[rows.AuditEntry]:
-        return found.filter(at__lt=_moment(name, value))
+        return found.filter(at__lt=moment_of(name, value))
 
 
 def shown(found: Iterable[rows.AuditEntry], user: User | None = None) -> list[AuditEntry]:
@@ -76,14 +74,3 @@ def shown(found: Iterable[rows.AuditEntry], user: User | None = None) -> list[Au
 def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the changes that ``params`` ask for."""
     return listed(user, "/audit", params, AuditFilter(params, rows.AuditEntry.objects.all()), "-id", shown)
-
-
-def _moment(name: str, text: str) -> datetime:
-    try:
-        moment = parse_datetime(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        detail = _("must be a time with a zone, such as 2027-01-31T18:00:00Z")
-        raise Unanswerable(f"{name} {detail}")
-    return moment

@@ -19,7 +19,7 @@ from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.queries import job_rows
 from controlplane.queries.clauses import Clause
-from controlplane.queries.filters import UserFilterSet
+from controlplane.queries.filters import SubmittedFilterSet
 from controlplane.queries.job_rows import Job, WaitReason
 from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unanswerable, Unseen
@@ -102,7 +102,7 @@ def order_of(params: Mapping[str, str]) -> str:
     return order
 
 
-class JobFilter(UserFilterSet):
+class JobFilter(SubmittedFilterSet):
     """Filters of jobs."""
 
     number = django_filters.CharFilter(method="numbered", help_text="Numbers of jobs, separated by commas.")

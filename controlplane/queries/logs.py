@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from django.db.models import F, Max
 from django.http import Http404
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
@@ -18,6 +19,7 @@ from controlplane.jobs import log_limit, log_search, logs
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import nearest
 from controlplane.queries.refusals import Unanswerable, Unseen
+from scheduler.core.model.lifecycle import FINAL
 
 USUAL_BYTES = 256 * 1024
 MOST_BYTES = 4 * 2**20
@@ -27,6 +29,8 @@ USUAL_MATCHES = 100
 MOST_MATCHES = 1_000
 LONGEST_TEXT = 256
 SEARCHES_AT_ONCE = 2
+SETTLE_S = 3.0
+"""How long after the end of an attempt the last of its log may come."""
 
 
 class LogStream(msgspec.Struct, frozen=True):
@@ -137,6 +141,53 @@ def of_job(job: rows.Job, query: LogQuery) -> tuple[bytes, int, int, bool]:
         return b"", 0, 0, False
     _must_be_here(part)
     return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A look at a log that is followed: its part, once the stage was tried, what is new, and the offset after that.
+
+    ``is_over`` tells that nothing more will come.
+    """
+
+    part: Any
+    content: bytes
+    next_offset: int
+    is_over: bool
+
+
+def follow(job: rows.Job, query: LogQuery) -> Followed:
+    """The first look at a log that is followed: as :func:`of_job`."""
+    _check(query)
+    return _first(job, query)
+
+
+def followed(job: rows.Job, query: LogQuery, last: Followed) -> Followed:
+    """The next look at a log after the ``last`` one, in the same attempt. Raises :class:`LogGone`."""
+    if last.part is None:
+        return _first(job, query)
+    part = rows.Part.objects.select_related("attempt").filter(pk=last.part).first()
+    if part is None:
+        raise _lost()
+    return _grown(part, query, last.next_offset)
+
+
+def _first(job: rows.Job, query: LogQuery) -> Followed:
+    part = _part(job, query)
+    if part is None:
+        return Followed(None, b"", 0, is_over=job.state in FINAL)
+    _must_be_here(part)
+    if query.tail is None:
+        return _grown(part, query, query.offset or 0)
+    content, next_offset, _size = read(part, query)
+    return Followed(part.pk, content, next_offset, is_over=False)
+
+
+def _grown(part: rows.Part, query: LogQuery, offset: int) -> Followed:
+    # The end is read before the bytes, so that none that came before it is left out.
+    ended_at = part.attempt.ended_at
+    content, next_offset, _size = read(part, LogQuery(stream=query.stream, offset=offset))
+    is_over = ended_at is not None and (timezone.now() - ended_at).total_seconds() > SETTLE_S
+    return Followed(part.pk, content, next_offset, is_over=is_over)
 
 
 class LogRange(msgspec.Struct, frozen=True):

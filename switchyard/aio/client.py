@@ -33,6 +33,7 @@ from switchyard.client import (
     Spec,
     _entry,
     _filters,
+    _iso,
     _named_profile,
     _pool,
     _project,
@@ -402,15 +403,17 @@ class AsyncJobs:
         label: str | None = None,
         sort: str | None = None,
         array: int | str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
         fields: Sequence[str] | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield jobs, newest first by default, page by page; at most ``limit`` of them. ``user="me"`` for your own.
+        ``submitted_after`` is a time with a zone.
         ``array`` chooses the elements of one, or with ``"none"`` the jobs that are no elements. With ``fields`` they
         have only these, such as ``("number", "state")``."""
         which = None if array is None else str(array)
         asked = _filters(state, limit, project=project, user=user, q=q, label=label, sort=sort, array=which)
-        asked |= {"fields": ",".join(fields) if fields else None}
+        asked |= {"fields": ",".join(fields) if fields else None, "submitted_after": _iso(submitted_after)}
         async for record in pages(self._wire, "/jobs", asked, limit):
             yield AsyncJobRecord(self, record)
 
@@ -426,10 +429,12 @@ class AsyncJobs:
         user: str | None = None,
         q: str | None = None,
         label: str | None = None,
+        submitted_after: datetime | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[AsyncJobRecord]:
         """Yield arrays, newest first, each with its elements by state; ``state`` chooses by those of elements."""
-        asked = _filters(state, limit, project=project, user=user, q=q, label=label)
+        since = _iso(submitted_after)
+        asked = _filters(state, limit, project=project, user=user, q=q, label=label, submitted_after=since)
         async for record in pages(self._wire, "/arrays", asked, limit):
             yield AsyncJobRecord(self, record)
 
@@ -734,6 +739,17 @@ class AsyncJobs:
         """Return its file as submitted, and what each of its stages demands; values of secrets are masked."""
         return await self._wire.get(self._path(job) + "/spec")
 
+    async def clone(self, job: Ref, **changes: Any) -> AsyncDraft:
+        """Return its file as submitted, to be changed and submitted again; ``changes`` are keys of the job file, None
+        takes one away.
+
+        Those of a job with ``stages`` are only their defaults. Values of secrets are masked and must be given anew;
+        files that were sent along are used again. The file of an element of an array is that of the whole array.
+        """
+        found = await self._wire.get(self._path(job) + "/spec")
+        spec = {**found["spec"], **changes}
+        return AsyncDraft(self, {key: value for key, value in spec.items() if value is not None})
+
     async def failures(self, job: Ref) -> Rows[answers.StageFailure]:
         """Return why its stages failed: ``kind``, ``advice``, where, and the last ``lines`` of the output."""
         return list((await self._wire.get(self._path(job) + "/failures"))["results"])
@@ -842,6 +858,22 @@ class _AsyncWait:
         self.seen = record.state
 
 
+class AsyncDraft(dict[str, Any]):
+    """A job file that is not submitted yet, as :meth:`AsyncJobRecord.clone` makes it of a job."""
+
+    def __init__(self, jobs: AsyncJobs, spec: Mapping[str, Any]) -> None:
+        super().__init__(spec)
+        self._jobs = jobs
+
+    async def preview(self) -> dict[str, Any]:
+        """Return where and when it would start."""
+        return await self._jobs.preview(self)
+
+    async def submit(self, *, idempotency_key: str | None = None) -> AsyncJobRecord:
+        """Queue it and return the job."""
+        return await self._jobs.submit(self, idempotency_key=idempotency_key)
+
+
 class AsyncJobRecord(JobFields):
     """A job as last read from the control plane, with what can be done to it."""
 
@@ -881,6 +913,11 @@ class AsyncJobRecord(JobFields):
 
     async def change(self, patch: Mapping[str, Any], *, reason: str = "") -> AsyncJobRecord:
         return await self._jobs.change(self, patch, reason=reason)
+
+    async def clone(self, **changes: Any) -> AsyncDraft:
+        """Return its file with ``changes``, to be submitted: ``job.clone(time_limit="3h").submit()``; see
+        :meth:`AsyncJobs.clone`."""
+        return await self._jobs.clone(self, **changes)
 
     async def why(self) -> answers.JobWhy:
         return await self._jobs.why(self)

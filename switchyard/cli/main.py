@@ -180,7 +180,10 @@ def _print_problem(problem: ApiProblem) -> None:
     hint = problem.hint
     if problem.status == 401 and not hint:
         hint = "`yard login` stores a token; YARD_TOKEN gives one for this shell"
-    more = [f"  {e.get('pointer') or '/'}: {e.get('detail') or e.get('code') or ''}" for e in problem.errors]
+    faults = [f"{e.get('pointer') or '/'}: {e.get('detail') or e.get('code') or ''}" for e in problem.errors]
+    # A single fault is often the whole sentence already.
+    said = len(faults) == 1 and str(problem) in (faults[0], faults[0].lstrip("/"))
+    more = [] if said else [f"  {fault}" for fault in faults]
     _print_error(str(problem), problem.code, hint, problem.trace_id, more)
 
 

@@ -7,13 +7,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, exits, output, units
+from switchyard.cli import clean, exits, output, spans, units
 from switchyard.cli.connection import connect
 from switchyard.cli.output import Column, Row
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from switchyard.client import Client
 
@@ -23,6 +24,7 @@ EXAMPLES = """
   yard ps -r -s FAILED --json    your failed jobs, each element of an array too, as JSON
 """
 
+LONGEST_AGO_S = 50 * 365 * 86_400.0
 OPEN = ("HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED")
 STATES = (*OPEN, "COMPLETED", "FAILED", "CANCELLED")
 
@@ -36,6 +38,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-p", "--project", help="only jobs of this project")
     parser.add_argument("-l", "--label", metavar="K[=V]", help="only jobs with this label")
+    parser.add_argument(
+        "--since", metavar="SPAN", type=spans.seconds, help="only jobs submitted within this time, such as 2h or 7d"
+    )
     parser.add_argument("--search", metavar="TEXT", help="only jobs whose name or number holds this")
     parser.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="at most N jobs (200)")
     parser.add_argument(
@@ -63,7 +68,7 @@ def _once(args: argparse.Namespace, client: Client) -> None:
     user = None if args.user == "all" else args.user
     wanted: dict[str, Any] = {
         "state": states, "user": user, "project": args.project, "q": args.search, "label": args.label,
-        "limit": args.limit + 1,
+        "limit": args.limit + 1, "submitted_after": _ago(args.since),
     }  # fmt: skip
     rows = client.jobs.list(**wanted) if args.array else _with_arrays(client, wanted)
     count = output.many(args, _first(args.limit, rows), COLUMNS, name=units.number)
@@ -96,6 +101,12 @@ def _with_arrays(client: Client, wanted: dict[str, Any]) -> Iterator[Row]:
         yield from merge(client.jobs.list(**wanted, array="none"), awaited(), key=lambda row: -row["number"])
     finally:
         thread.join()  # the client outlives what it reads
+
+
+def _ago(span_s: float | None) -> datetime | None:
+    from datetime import UTC, datetime, timedelta
+
+    return None if span_s is None else datetime.now(UTC) - timedelta(seconds=min(span_s, LONGEST_AGO_S))
 
 
 def _none(args: argparse.Namespace) -> str:

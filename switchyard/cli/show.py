@@ -100,7 +100,7 @@ def _halving(array: JobRecord) -> Iterator[str]:
     if not (halving := array.get("halving")):
         return
     rule = f"the best 1/{halving['reduction_factor']} go on, {halving['goal']} {clean.line(halving['metric'])}"
-    yield panel.row("Early stop", f"{rule}; {array['stopped_early']} stopped so far")
+    yield panel.row("Halving", f"{rule}; {array['stopped_early']} stopped so far")
     for rung in halving["rungs"]:
         best = "" if rung["best"] is None else f", best {_short(rung['best'])}"
         reached = f"{rung['reached']} reached it, {rung['stopped']} stopped{best}"

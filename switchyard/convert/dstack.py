@@ -18,7 +18,7 @@ REASONS: Final[Mapping[str, str]] = {
         ),
         CLOUD,
     ),
-    "ports": "`yard exec` reaches into a job; no port is forwarded",
+    "ports": "`ports` of a job file are from 1024 to 65535, up to 16; `yard port-forward` reaches any",
     "volumes": "folders of the nodes become `mounts`; a volume by name has no counterpart",
     "files": "send them along with `workdir`",
     "repos": "one repository with an https:// url becomes `workdir`; send a folder along otherwise",
@@ -27,9 +27,8 @@ REASONS: Final[Mapping[str, str]] = {
     "registry_auth": "an agent has the credentials of its registries",
     "user": "a node decides as whom a stage runs",
     "privileged": "no container of a stage is privileged",
-    "utilization_policy": "held and idle devices are shown; nothing is ended for that",
+    "utilization_policy": "a least utilisation from 1 to 100 and a window from 5 minutes to a day are taken",
     "resources.shm_size": "a stage's /dev/shm is as large as its memory",
-    "resources.disk": "see `YARD_TMPDIR` and the storage of the pool",
     "startup_order": "all nodes start together",
     "stop_criteria": "a stage ends when all its ranks have, or when one fails",
 }  # fmt: skip
@@ -42,6 +41,7 @@ PRELUDE: Final = {
     "DSTACK_NODES_IPS": '"$(cut -d\' \' -f1 "${YARD_HOSTFILE:-/dev/null}")"',
     "DSTACK_RUN_NAME": '"$YARD_JOB_NAME"',
 }
+MOST_PORTS: Final = 16
 EVENTS: Final = {"no-capacity": (), "interruption": ("node_fail", "node_reboot"), "error": ("exit_code", "signal")}
 
 
@@ -98,6 +98,8 @@ def convert(document: object) -> Conversion:
         spec["priority"] = "urgent" if number >= 90 else "high" if number > 50 else "medium" if number > 25 else "low"
         source.drop("priority", f"{number} of 100 is taken as {spec['priority']}")
     _retry(source, spec)
+    _idle(source, spec)
+    _ports(source, spec)
     _resources(source, spec)
     return source.end(spec, REASONS)
 
@@ -114,6 +116,41 @@ def _retry(source: Source, spec: dict[str, Any]) -> None:
         spec["retry"] = {"max": 10}
 
 
+def _idle(source: Source, spec: dict[str, Any]) -> None:
+    """Read at what use of its devices it is stopped."""
+    policy = source.document.get("utilization_policy")
+    if not isinstance(policy, dict):
+        return
+    least, window = policy.get("min_gpu_utilization"), policy.get("time_window")
+    window_s = _seconds(window)
+    if isinstance(least, int) and 1 <= least <= 100 and window_s is not None and 300 <= window_s <= 86400:
+        source.take("utilization_policy")
+        spec["utilization_policy"] = {"min": f"{least}%", "window": window, "action": "stop"}
+
+
+def _seconds(span: Any) -> int | None:
+    """Read a span such as ``90``, ``30m`` or ``1d``."""
+    found = re.fullmatch(r"([0-9]{1,7})([smhdw]?)", str(span))
+    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]] if found else None
+
+
+def _ports(source: Source, spec: dict[str, Any]) -> None:
+    """Read the ports of the task; on which port of one's own machine each is seen is chosen when it is opened."""
+    listed = source.take("ports")
+    ports, rest = list[dict[str, Any]](), list[Any]()
+    for each in listed if isinstance(listed, list) else []:
+        inner = str(each.get("container_port") if isinstance(each, dict) else each).rpartition(":")[2]
+        number = int(inner) if re.fullmatch(r"[0-9]{1,5}", inner) else 0
+        taken = [one["port"] for one in ports]
+        if 1024 <= number <= 65535 and number not in taken and len(ports) < MOST_PORTS:
+            ports.append({"name": f"port-{number}", "port": number})
+        elif number not in taken:
+            rest.append(each)
+    spec["ports"] = ports
+    if rest:
+        source.document["ports"] = rest
+
+
 def _resources(source: Source, spec: dict[str, Any]) -> None:
     cpu = source.take("resources", "cpu")
     if isinstance(cpu, dict):
@@ -124,6 +161,12 @@ def _resources(source: Source, spec: dict[str, Any]) -> None:
     memory = _least(source.take("resources", "memory"))
     if memory and (count := quantity(memory, "Gi")):
         spec["memory"] = size(_binary(memory, count))
+    disk = source.take("resources", "disk")
+    space = _least(disk.get("size") if isinstance(disk, dict) else disk)
+    if space and (count := quantity(space, "Gi")):
+        spec["disk"] = size(_binary(space, count))
+    elif disk is not None:
+        source.drop("resources.disk", "it is no size such as 100GB..")
     gpu = source.take("resources", "gpu")
     if gpu is not None:
         _gpu(source, gpu, spec)

@@ -254,6 +254,18 @@ def test_a_record_can_be_refreshed_held_and_cancelled(server, client, said, as_j
     assert [asked.json["reason"] for asked in server.asked if asked.method == "POST"] == ["a", "b", "c"]
 
 
+def test_a_clone_of_a_job_is_its_file_with_changes(server, client, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job()))
+    filed = {"name": "sft", "run": "train", "bundle": "ab" * 32, "hold": True, "time_limit": "1h"}
+    server.on("GET", "/jobs/12/spec", said(200, {"number": 12, "spec": filed, "stages": []}))
+    server.on("POST", "/jobs", said(201, as_job(number=13)))
+    draft = client.jobs.get(12).clone(time_limit="3h", hold=None)
+    assert server.to("POST", "/jobs") == []
+    assert draft.submit().number == 13
+    (asked,) = server.to("POST", "/jobs")
+    assert asked.json == {"name": "sft", "run": "train", "bundle": "ab" * 32, "time_limit": "3h"}
+
+
 def test_a_strange_reference_stays_inside_its_path(server, client):
     with pytest.raises(ApiProblem):
         client.jobs.get("../../admin?x=1")

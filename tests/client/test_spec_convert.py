@@ -48,6 +48,8 @@ MADE = {
         "command": ["sh", "-c", DSTACK],
         "time_limit": "12h", "preemption": {"grace": "60s"}, "priority": "high",
         "retry": {"max": 10, "on": ["node_fail", "node_reboot", "exit_code", "signal"]}, "cpus": 16, "memory": "128GiB",
+        "disk": "200GiB", "utilization_policy": {"min": "10%", "window": "1h", "action": "stop"},
+        "ports": [{"name": "port-8888", "port": 8888}, {"name": "port-8080", "port": 8080}],
         "devices": {"any_of": [
             {"kind": "gpu", "memory": "40GiB", "count": 4, "model": "A100"},
             {"kind": "gpu", "memory": "40GiB", "count": 4, "model": "H100"},
@@ -64,7 +66,7 @@ DROPPED = {
         "spec.template.spec.containers[1].image",
     },
     "skypilot": {"setup", "resources.infra", "file_mounts./data"},
-    "dstack": {"env.HF_TOKEN", "priority", "retry.duration", "resources.shm_size", "spot_policy"},
+    "dstack": {"env.HF_TOKEN", "priority", "retry.duration", "resources.shm_size", "spot_policy", "ports[0]"},
 }  # fmt: skip
 
 
@@ -123,6 +125,24 @@ def test_what_cannot_be_converted_is_refused_with_a_sentence(yard, no_config, te
 )  # fmt: skip
 def test_a_gpu_of_dstack(gpu, ask):
     assert dstack.convert({"type": "task", "resources": {"gpu": gpu}}).spec["devices"] == ask
+
+
+@pytest.mark.parametrize(
+    ("policy", "window"),
+    [
+        ({"min_gpu_utilization": 20, "time_window": 600}, 600),
+        ({"min_gpu_utilization": 20, "time_window": "30m"}, "30m"),
+        ({"min_gpu_utilization": 0, "time_window": "30m"}, None),
+        ({"min_gpu_utilization": 20, "time_window": "1m"}, None),
+        ({"min_gpu_utilization": 20, "time_window": "2d"}, None),
+        ({"min_gpu_utilization": 20}, None),
+        ("never", None),
+    ],
+)
+def test_when_an_idle_task_of_dstack_is_stopped(policy, window):
+    made = dstack.convert({"type": "task", "utilization_policy": policy})
+    assert made.spec.get("utilization_policy", {}).get("window") == window
+    assert bool(made.dropped) is (window is None)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,27 @@ def test_a_list_asks_for_what_the_options_say(yard, server, two_jobs):
     assert (all_.query["state"], all_.query["project"], "user" in all_.query) == ("FAILED,CANCELLED", "vision", False)
 
 
+def test_jobs_of_the_last_hours_are_asked_for_by_their_submit(yard, server, two_jobs):
+    before = datetime.now(UTC) - timedelta(hours=2)
+    assert yard("ps", "--since", "2h")[0] == 0
+    after = datetime.now(UTC) - timedelta(hours=2)
+    for path in ("/jobs", "/arrays"):
+        (asked,) = server.to("GET", path)
+        assert before <= datetime.fromisoformat(asked.query["submitted_after"]) <= after
+    assert yard("ps", "--since", "99999999999d")[0] == 0
+    assert yard("ps", "--since", "soon")[0] == 2
+
+
+def test_a_single_fault_that_is_the_whole_sentence_is_told_once(yard, server, as_problem):
+    fault = {"pointer": "/cron", "detail": "61 is no minute", "code": "invalid"}
+    server.on("GET", "/jobs/12", as_problem(422, "invalid", "/cron: 61 is no minute", errors=[fault]))
+    assert yard("show", "12")[2].count("61 is no minute") == 1
+    server.on("GET", "/jobs/13", as_problem(422, "invalid", "the file has 2 faults", errors=[fault, fault]))
+    assert yard("show", "13")[2].count("61 is no minute") == 2
+    server.on("GET", "/jobs/14", as_problem(422, "invalid", "it cannot be", errors=[fault]))
+    assert yard("show", "14")[2].count("61 is no minute") == 1
+
+
 ARRAY = {
     "number": 7,
     "name": "tune",
@@ -165,7 +187,7 @@ def test_an_array_shows_the_rungs_at_which_its_worse_elements_are_stopped(yard, 
     server.on("GET", "/jobs/7", as_problem(404, "not_found", "there is no job 7 that you may see"))
     server.on("GET", "/arrays/7", said(200, {**ARRAY, **whole, "halving": halving}))
     text = yard("show", "7")[1]
-    assert "the best 1/3 go on, minimize loss; 3 stopped so far" in text
+    assert "  Halving   the best 1/3 go on, minimize loss; 3 stopped so far" in text
     assert "step 100: 5 reached it, 3 stopped, best 0.25" in text
     assert "step 300: 0 reached it, 0 stopped\n" in text
 

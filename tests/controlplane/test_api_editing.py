@@ -68,8 +68,47 @@ def test_what_is_no_quota_is_refused_with_its_field(town: Town, body: Any, field
 def test_two_quotas_of_one_sort_are_refused(town: Town) -> None:
     town.machine()
     made(town.staff, "/quotas", QUOTA)
-    assert town.staff.post("/quotas", QUOTA).status_code in {400, 409}
+    (fault,) = problem(town.staff.post("/quotas", QUOTA), 400, "invalid")["errors"]
+    assert fault["pointer"] == ""
+    assert "quota of this kind and model already" in fault["detail"]
     assert Quota.objects.count() == 1
+
+
+def test_a_second_limit_or_budget_of_one_sort_is_refused_in_a_sentence(town: Town) -> None:
+    town.machine()
+    for path, body in [
+        ("/limits", {"user": town.owner.user.username, "running": 3}),
+        ("/budgets", {"project": "default", "kind": "gpu", "hours": 5}),
+    ]:
+        made(town.staff, path, body)
+        again = town.staff.post(path, body)
+        (fault,) = problem(again, 400, "invalid")["errors"]
+        assert fault["pointer"] == ""
+        assert fault["detail"].endswith("already exists.")
+
+
+def test_a_word_that_is_not_accepted_is_refused_with_those_that_are(town: Town) -> None:
+    town.machine()
+    budget = {"project": "default", "kind": "gpu", "hours": 5, "period": "{monthly}", "at_end": "stop"}
+    (fault,) = problem(town.staff.post("/budgets", budget), 400, "invalid")["errors"]
+    assert fault == {
+        "pointer": "/period",
+        "detail": 'must be one of month, quarter, dates, not "{monthly}"',
+        "code": "invalid_choice",
+    }
+    (fault,) = problem(town.staff.post("/tokens", {"name": "x", "scopes": ["write"]}), 400, "invalid")["errors"]
+    assert fault["pointer"] == "/scopes/0"
+    assert fault["detail"].startswith("must be one of ")
+
+
+@pytest.mark.parametrize(("kind", "name", "read"), [("nodes", "n1", "/settings"), ("priority-classes", "high", "")])
+def test_who_changed_an_old_version_is_told_where_the_new_one_is(town: Town, kind: str, name: str, read: str) -> None:
+    town.machine()
+    refused = problem(town.staff.patch(f"/{kind}/{name}", {}, **{"if-match": '"old"'}), 412, "changed_meanwhile")
+    path = f"/{kind}/{name}{read}"
+    assert refused["hint"] == f"GET /api/v1{path} has the ETag of what it is now"
+    tag = town.staff.get(path)["ETag"]
+    assert town.staff.patch(f"/{kind}/{name}", {}, **{"if-match": tag}).status_code == 200
 
 
 def test_only_accountants_change_quotas_classes_and_projects(town: Town) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -132,7 +134,20 @@ def test_the_list_is_narrowed(town: Town) -> None:
     assert found("state=RUNNING") == found("q=alp") == found("label=team=nlp") == found("label=team") == {one.number}
     assert found("state=HELD,FAILED") == found("state=waiting") == found(f"q={two.number}") == {two.number}
     assert found("state=active") == found("user=me") == found("project=default") == {one.number, two.number}
+    late = one.submitted_at + timedelta(hours=1)
+    Job.objects.filter(pk=two.pk).update(submitted_at=late)
+    then = urlencode({"": late.isoformat()})
+    assert (found(f"submitted_after{then}"), found(f"submitted_before{then}")) == ({two.number}, {one.number})
     assert found("state=ended") == found("user=mate") == found("project=other") == found("label=team=cv") == set()
+
+
+@pytest.mark.parametrize(
+    "when", ["yesterday", "2026-01-31T18:00:00", "0001-01-01T00:00:00%2B14:00", "2026-02-30T00:00:00Z"]
+)
+def test_a_time_of_submit_that_is_none_is_refused(town: Town, when: str) -> None:
+    for path in ("/jobs", "/arrays", "/jobs/watch"):
+        refused = problem(town.owner.get(f"{path}?submitted_after={when}"), 400, "invalid")
+        assert refused["detail"].startswith("submitted_after must")
 
 
 def test_a_running_job_shows_where_it_runs_and_how_far_it_is(town: Town) -> None:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from controlplane.accounts import service
 from controlplane.accounts.models import Token, User
-from controlplane.api import job_stream
+from controlplane.api import job_stream, open_streams
 from controlplane.jobs.models import Job, Stage
 from controlplane.queries import job_watch
 from tests.controlplane.test_feed import _job, people, rows  # noqa: F401  a fixture
@@ -63,7 +63,7 @@ async def watching(user: User, query: str = "", **headers: str) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_stream, "LOOK_S", 0.05)
+    monkeypatch.setattr(open_streams, "LOOK_S", 0.05)
 
 
 def _end(job: Job) -> None:
