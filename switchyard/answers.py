@@ -2894,6 +2894,8 @@ class Webhook(TypedDict):
     url: str
     format: str
     states: list[str]
+    budgets: bool
+    has_secret: bool
     active: bool
     created_at: str
     made_by: str
