@@ -176,7 +176,7 @@ def _held_and_quotas(into: Gathered, names: _Names) -> None:
         into.set("switchyard_quota_lending_limit", quota.lending_limit, *labels)
         into.set("switchyard_quota_used", used[quota.pk], *labels)
         into.set("switchyard_quota_borrowed", lending.borrowed(quota, used), *labels)
-        into.set("switchyard_quota_lent", lent[quota.pk], *labels)
+        into.set("switchyard_quota_lent", round(sum(lent[quota.pk].values()), 3), *labels)
 
 
 def _budgets(into: Gathered, names: _Names) -> None:

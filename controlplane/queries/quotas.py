@@ -18,13 +18,21 @@ from controlplane.pools import models as rows
 from scheduler.core.resources import charges
 
 
+class QuotaLoan(msgspec.Struct, frozen=True):
+    """What a project has borrowed of a quota."""
+
+    project: str
+    amount: float
+
+
 class Quota(msgspec.Struct, frozen=True):
     """A project's quota of devices of a kind, and of a model if one is named, in devices (CPU: cores) or, if
     normalised, in A100 equivalents; null is unlimited. Unused quota may be borrowed by projects of the same cohort; an
     empty name is a cohort too, but nothing is reclaimed in it.
 
     ``held`` is in use now, ``borrowed`` what of it is above nominal. ``lent`` is what others of the cohort have
-    borrowed, divided among those who leave something unused in proportion to that.
+    borrowed, divided among those who leave something unused in proportion to that; ``lent_to`` names the projects that
+    have borrowed it, as far as you may see them.
     """
 
     number: int
@@ -39,6 +47,7 @@ class Quota(msgspec.Struct, frozen=True):
     held: float
     borrowed: float
     lent: float
+    lent_to: list[QuotaLoan]
 
 
 class PoolHolding(msgspec.Struct, frozen=True):
@@ -64,6 +73,8 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
     everyone = {quota.pk: quota for quota in [*cohorts, *quotas]}.values()
     held = _held(everyone)
     lent = lending.lent(everyone, held)
+    seen = dict(permissions.visible_projects(user).values_list("pk", "name"))
+    names = {quota.pk: seen.get(quota.project_id) for quota in everyone}
     return [
         Quota(
             number=quota.pk,
@@ -77,7 +88,10 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
             lending_limit=quota.lending_limit,
             held=held[quota.pk],
             borrowed=lending.borrowed(quota, held),
-            lent=lent[quota.pk],
+            lent=round(sum(lent[quota.pk].values()), 3),
+            lent_to=[
+                QuotaLoan(name, round(amount, 3)) for who, amount in lent[quota.pk].items() if (name := names[who])
+            ],
         )
         for quota in quotas
     ]

@@ -24,6 +24,11 @@ def test_what_is_borrowed_is_lent_by_those_who_leave_something_unused(town: Town
         ("default", ""): (2.0, 1.5, 0.0), ("other", ""): (0.0, 0.0, 0.5), ("third", ""): (0.0, 0.0, 1.0),
         ("third", "H100"): (0.0, 0.0, 0.0),
     }  # fmt: skip
+    loan = {"project": "default", "amount": 1.0}
+    assert found["third", ""]["lent_to"] == [loan]
+    assert "1 to default" in text(browser(town.staff), "/quota")
+    (others,) = town.stranger.read("/quotas")["results"]
+    assert (others["lent"], others["lent_to"]) == (0.5, []), "a borrower whom one may not see has no name"
     (mine,) = town.owner.read("/quotas")["results"]
     assert mine["borrowed"] == 1.5, "others lend whether one sees them or not"
     page = text(browser(town.owner), "/quota")
