@@ -37,6 +37,12 @@ def used_up(town: Town, **fields: Any) -> Budget:
 def test_accountants_set_budgets_and_projects_see_their_own(town: Town) -> None:
     for person in (town.owner, town.lead):
         assert person.post("/budgets", {"project": "default", "hours": 1}).status_code == 403
+    wrong = town.staff.post("/budgets", {"project": "nowhere", "hours": 5}).json()["errors"][0]
+    assert (wrong["pointer"], "nowhere" in wrong["detail"], "default, other" in wrong["detail"]) == (
+        "/project",
+        True,
+        True,
+    )
     answer = town.staff.post("/budgets", {"project": "default", "hours": 5})
     assert answer.status_code == 201, answer.content
     made = answer.json()
