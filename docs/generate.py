@@ -226,7 +226,7 @@ it was held meanwhile or not. `switchyard_device_seconds_total` rises when devic
 over time integrate `switchyard_project_devices_held`. Devices of simulated nodes are told like all others; they are
 in pools of their own. A node in several pools has their names in `pool`, with commas between.
 
-**Not told**, because the control plane does not have it or could tell only a guess: `lent` of a quota, weighted
+**Not told**, because the control plane does not have it or could tell only a guess: weighted
 shares (they decay in the scheduler's memory), productive device-seconds, utilisation of tensor cores and of memory
 bandwidth, link traffic, counts of device errors, steps and tokens of jobs (they are metrics of the jobs, see their
 pages).

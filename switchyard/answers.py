@@ -1869,12 +1869,20 @@ class Quota(TypedDict):
     held: float
     borrowed: float
     lent: float
+    lent_to: list[QuotaLoan]
 
 
 class QuotaList(TypedDict):
     """Quota list."""
 
     results: list[Quota]
+
+
+class QuotaLoan(TypedDict):
+    """What a project has borrowed of a quota."""
+
+    project: str
+    amount: float
 
 
 class QuotaSettings(TypedDict):
@@ -2894,6 +2902,8 @@ class Webhook(TypedDict):
     url: str
     format: str
     states: list[str]
+    budgets: bool
+    has_secret: bool
     active: bool
     created_at: str
     made_by: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
-from rest_framework import serializers
 from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +13,7 @@ from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.named_field import NamedField
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -32,7 +32,7 @@ class BudgetSettingsSerializer(editing.EditSerializer):
     """What people set of a budget: hours of devices of a kind (empty: all other than CPUs) in a period, and what
     happens when they are used up. ``first_day`` and ``last_day`` are for the period ``dates`` only."""
 
-    project = serializers.SlugRelatedField("name", queryset=Project.objects.all())
+    project = NamedField("name", queryset=Project.objects.all())
 
     class Meta:
         model = rows.Budget

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
-from rest_framework import serializers
 from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +13,7 @@ from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.named_field import NamedField
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -30,9 +30,9 @@ class LimitSerializer(ReadModelSerializer):
 class LimitSettingsSerializer(editing.EditSerializer):
     """What people set of a limit: whom, in which project and pool, and how much; null is any of them, or unlimited."""
 
-    user = serializers.SlugRelatedField("username", queryset=User.objects.all(), allow_null=True, default=None)
-    project = serializers.SlugRelatedField("name", queryset=Project.objects.all(), allow_null=True, default=None)
-    pool = serializers.SlugRelatedField("name", queryset=rows.Pool.objects.all(), allow_null=True, default=None)
+    user = NamedField("username", queryset=User.objects.all(), allow_null=True, default=None)
+    project = NamedField("name", queryset=Project.objects.all(), allow_null=True, default=None)
+    pool = NamedField("name", queryset=rows.Pool.objects.all(), allow_null=True, default=None)
 
     class Meta:
         model = rows.Limit

@@ -18,6 +18,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.mixins import require_if_match
+from controlplane.api.named_field import NamedField
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import DryRunSerializer, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import LONGEST_REASON, ResourceViewSet, reasoned_action
@@ -48,7 +49,7 @@ class NodeDetailSerializer(ReadModelSerializer):
 class NodeSettingsSerializer(editing.EditSerializer):
     """What people set of a node: its pools by name, and labels. Other labels stay; one that is null is taken away."""
 
-    pools = serializers.SlugRelatedField(slug_field="name", queryset=Pool.objects.all(), many=True)
+    pools = NamedField(slug_field="name", queryset=Pool.objects.all(), many=True)
     labels = serializers.DictField(child=serializers.CharField(max_length=200, allow_blank=True, allow_null=True))
 
     class Meta:

@@ -20,6 +20,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
 from controlplane.api.mixins import unless_changed
+from controlplane.api.named_field import NamedField
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -60,12 +61,12 @@ class PoolUsersSerializer(StrictSerializer):
     after its last project and group were deleted. A pool with a list is always restricted."""
 
     projects = serializers.ListField(
-        child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
+        child=NamedField(slug_field="name", queryset=Project.objects.all()),
         max_length=MOST_USERS,
         default=list,
     )
     groups = serializers.ListField(
-        child=serializers.SlugRelatedField(slug_field="name", queryset=Group.objects.all()),
+        child=NamedField(slug_field="name", queryset=Group.objects.all()),
         max_length=MOST_USERS,
         default=list,
     )

@@ -18,6 +18,7 @@ from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.named_field import NamedField
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -39,7 +40,7 @@ class PriorityClassSettingsSerializer(editing.EditSerializer):
 
     restricted = serializers.BooleanField(source="staff_only", default=False)
     projects = serializers.ListField(
-        child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
+        child=NamedField(slug_field="name", queryset=Project.objects.all()),
         source="allowed_projects",
         max_length=MOST_PROJECTS,
         allow_null=True,

@@ -76,7 +76,7 @@ class MemberSerializer(serializers.ModelSerializer):
 
 class WebhookChoiceSerializer(StrictSerializer):
     """Where to, in which form, and which states of jobs are told: those in which a job ends, if none are named. One
-    that is not ``active`` is told nothing; without it a webhook stays as it is."""
+    that is not ``active`` is told nothing. What is not named of ``active``, ``budgets`` and ``secret`` stays."""
 
     url = serializers.CharField(max_length=500)
     format = serializers.ChoiceField(
@@ -84,6 +84,16 @@ class WebhookChoiceSerializer(StrictSerializer):
     )
     states = serializers.ListField(child=serializers.CharField(max_length=20), default=list, max_length=20)
     active = serializers.BooleanField(required=False, source="is_active")
+    budgets = serializers.BooleanField(
+        required=False, help_text="Whether it is told that a budget of the project is used, by 80 and by 100 %."
+    )
+    secret = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=webhooks.LONGEST_SECRET,
+        write_only=True,
+        help_text="With which the robot of a Feishu or DingTalk group checks signatures; empty for none.",
+    )
 
 
 class ProjectSerializer(ReadModelSerializer):

@@ -6,7 +6,6 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
-from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
@@ -16,6 +15,7 @@ from controlplane import changes
 from controlplane.accounts.permissions import Permit
 from controlplane.api import editing
 from controlplane.api.body import BoundedJSON, BoundedMergePatch
+from controlplane.api.named_field import NamedField
 from controlplane.api.pagination import WholeList
 from controlplane.api.problem import RequestRefused
 from controlplane.api.serializers import ReadModelSerializer
@@ -40,7 +40,7 @@ class PilotSerializer(ReadModelSerializer):
 class NodeProviderSettingsSerializer(editing.EditSerializer):
     """What people set of a provider. The keys of ``settings`` and ``shapes`` are those of its kind."""
 
-    pool = serializers.SlugRelatedField("name", queryset=Pool.objects.all())
+    pool = NamedField("name", queryset=Pool.objects.all())
 
     class Meta:
         model = rows.NodeProvider

@@ -19,7 +19,8 @@ from controlplane.fleet.models import CalendarEntry
 from controlplane.fleet.service import NodeRefused
 from scheduler.core.model import types
 
-LONGEST_S: Final = 366 * 86_400.0
+LONGEST: Final = timedelta(days=366)
+LONGEST_RECURRING: Final = timedelta(days=1_830)
 # An entry that recurs has at most so many times; the scheduler sees those of the next 40 days.
 MOST_TIMES: Final = 1_000
 AHEAD: Final = timedelta(days=40)
@@ -98,8 +99,11 @@ def fault(entry: CalendarEntry) -> tuple[str, str] | None:
         return "ends_at", _("it must end after it starts")
     if entry.ends_at <= timezone.now():
         return "ends_at", _("it lies in the past; give an end that is still to come")
-    if (entry.ends_at - entry.starts_at).total_seconds() > LONGEST_S:
+    if not entry.cron and entry.ends_at - entry.starts_at > LONGEST:
         return "ends_at", _("it lasts longer than 366 days; drain what is away for good")
+    if entry.ends_at - entry.starts_at > LONGEST_RECURRING:
+        most = LONGEST_RECURRING.days
+        return "ends_at", _("it recurs for longer than {days} days; let it end earlier").format(days=most)
     if not entry.reason.strip():
         return "reason", _("it needs a reason: others will ask")
     if bool(entry.cron) != (entry.lasts_s is not None):

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import audit
 from controlplane.accounts.models import Project, User
+from controlplane.advisory_lock import LockKey
 from controlplane.fleet import calendar, maintenance
 from controlplane.fleet.calendar import EntryRefused
 from controlplane.fleet.models import CalendarEntry, Device, MaintenanceWindow, Node, Reservation
@@ -20,8 +21,6 @@ from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health, NodeState
 
-# One reservation is planned at a time, so that none overlaps another.
-_PLANS = 0x59415245
 SERVES = (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT)
 
 
@@ -118,8 +117,9 @@ def change(
 
 
 def _one_at_a_time() -> None:
+    """One reservation is planned at a time, so that none overlaps another."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANS])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LockKey.RESERVATIONS])
 
 
 def _told(made: Reservation) -> dict[str, Any]:

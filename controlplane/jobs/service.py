@@ -24,6 +24,7 @@ from agents.protocol import Phase
 from controlplane import changes
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
+from controlplane.advisory_lock import LockKey
 from controlplane.bulk_insert import insert
 from controlplane.clauses import Told, clause, told
 from controlplane.fleet import divisions
@@ -317,7 +318,6 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
 
 # Submissions of a user with a singleton, or with a limit on stages that wait, are alone, and others of that user come
 # before or after them: what has a lower number is seen when it is looked for what a singleton waits for.
-_SUBMITS: Final = 0x59415244
 _NUMBERS = """
 WITH submits AS MATERIALIZED (SELECT pg_advisory_xact_lock{shared}(%s, %s))
 SELECT nextval('jobs_job_number') FROM submits, generate_series(1, %s)
@@ -327,14 +327,14 @@ SELECT nextval('jobs_job_number') FROM submits, generate_series(1, %s)
 def _numbers(count: int, user: User, *, alone: bool) -> list[int]:
     """Return so many new numbers of jobs, ascending."""
     with connection.cursor() as cursor:
-        cursor.execute(_NUMBERS.format(shared="" if alone else "_shared"), [_SUBMITS, user.pk, count])
+        cursor.execute(_NUMBERS.format(shared="" if alone else "_shared"), [LockKey.SUBMITS, user.pk, count])
         return [row[0] for row in cursor.fetchall()]
 
 
 def keep_submissions_out(user: User) -> None:
     """Let the user's submissions wait until the transaction ends; jobs are locked before."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_SUBMITS, user.pk])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [LockKey.SUBMITS, user.pk])
 
 
 _LOCK_JOBS = "SELECT id FROM jobs_job WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"

@@ -1,4 +1,4 @@
-"""Sends mail to the leads of a project when 80 % and 100 % of a budget are used.
+"""Tells the leads of a project by mail, and its webhooks, when 80 % and 100 % of a budget are used.
 
 A level is marked as told before the mail is sent, so that two workers do not both send it; if the mail server takes
 none, the mark is taken back and a later run tries again.
@@ -12,12 +12,14 @@ from smtplib import SMTPException
 from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
+from django.db import transaction
 from django.db.models import F, Q
 from django.template.loader import render_to_string
 from django.utils import timezone, translation
 
 from controlplane.accounts.models import User
 from controlplane.accounts.time_zones import zone_of
+from controlplane.notifications import budget_webhooks
 from controlplane.notifications.models import NoticeChoice
 from controlplane.pools.models import BUDGET_LEVELS, Budget
 
@@ -27,15 +29,17 @@ log = logging.getLogger(__name__)
 def send() -> int:
     """Tell the leads of all budgets that have reached a level since they were told last; return how many mails were
     taken."""
-    if not settings.EMAIL_HOST:
-        return 0
     reached = Q(
         *(Q(told__lt=level, used_hours__gte=F("hours") * level / 100) for level in BUDGET_LEVELS), _connector=Q.OR
     )
     sent = 0
     for budget in Budget.objects.filter(reached, until_at__gt=timezone.now()).select_related("project"):
         level = budget.level
-        if not Budget.objects.filter(pk=budget.pk, told=budget.told).update(told=level):
+        with transaction.atomic():
+            if not Budget.objects.filter(pk=budget.pk, told=budget.told).update(told=level):
+                continue
+            budget_webhooks.tell(budget, level)
+        if not settings.EMAIL_HOST:
             continue
         messages = [_message(budget, level, lead, address) for lead, address in _leads(budget)]
         try:

@@ -80,7 +80,9 @@ class Notice(models.Model):
 class Webhook(Sealed):
     """An address that is told of changes of a project's jobs; the sealed content is the key of its signatures.
 
-    ``format`` is how it is told, ``states`` are those that are told, unless it is switched off. ``tried_at`` is when a
+    ``format`` is how it is told, ``states`` are those that are told, unless it is switched off; with ``budgets`` also
+    that a budget of the project is 80 % or all used. ``has_secret`` is whether the secret of a chat's robot follows the
+    key in the sealed content. ``tried_at`` is when a
     worker last took deliveries of it, ``retry_at`` until when nobody does again; ``failures`` counts failed tries since
     the last success, ``fault`` is the code of the last.
     """
@@ -100,6 +102,8 @@ class Webhook(Sealed):
         max_length=16, choices=Format.choices, default=Format.CLOUDEVENTS, db_default=Format.CLOUDEVENTS
     )
     states = models.JSONField()
+    budgets = models.BooleanField(default=False, db_default=False)
+    has_secret = models.BooleanField(default=False, db_default=False)
     is_active = models.BooleanField(default=True, db_default=True)
     made_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()

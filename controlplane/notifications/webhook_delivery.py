@@ -33,6 +33,7 @@ from controlplane.accounts.keys import KeyUnavailable
 from controlplane.notifications import chat, outbound, tried_deliveries
 from controlplane.notifications.models import Webhook, WebhookDelivery
 from controlplane.notifications.tried_deliveries import DeliveryTry, webhook_named
+from controlplane.notifications.webhooks import KEY_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ RUNS: Final = "webhooks:sending"
 # A webhook is tested once in this time: whoever waits for the answer holds a thread of the web server.
 TEST_S: Final = 10
 TEST: Final = "switchyard.test"
+BUDGET: Final = "switchyard.budget.reached"
 TOO_OLD: Final = timedelta(days=1)
 MOST_WAITING: Final = 1_000
 FIRST_S: Final = 10.0
@@ -65,7 +67,7 @@ class Turn:
     """What one webhook is to be sent now."""
 
     webhook: Webhook
-    key: bytes
+    content: bytes
     due: list[WebhookDelivery]
 
 
@@ -122,15 +124,11 @@ def _claimed(webhook: Webhook) -> Turn | None:
     if not same.update(tried_at=now, retry_at=now + timedelta(seconds=CLAIMED_S)):
         return None
     try:
-        key = webhook.content()
+        content = webhook.content()
     except KeyUnavailable:
         _note(webhook, False, "key_unavailable")
         return None
-    return Turn(webhook, key, list(WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]))
-
-
-def _content(webhook: Webhook, row: WebhookDelivery) -> dict[str, Any]:
-    return _envelope(row) if webhook.format == Webhook.Format.CLOUDEVENTS else chat.message(webhook.format, row.data)
+    return Turn(webhook, content, list(WebhookDelivery.objects.filter(webhook=webhook).order_by("id")[:MOST_OF_ONE]))
 
 
 def _envelope(row: WebhookDelivery) -> dict[str, Any]:
@@ -139,15 +137,24 @@ def _envelope(row: WebhookDelivery) -> dict[str, Any]:
         "id": str(row.event),
         "source": settings.PUBLIC_URL,
         "type": type_of(row.data),
-        "subject": f"jobs/{row.data['number']}" if "number" in row.data else f"webhooks/{row.data['webhook']}",
+        "subject": _subject(row.data),
         "time": row.at,
         "datacontenttype": "application/json",
         "data": row.data,
     }
 
 
+def _subject(data: Mapping[str, Any]) -> str:
+    for what, name in (("jobs", "number"), ("budgets", "budget")):
+        if name in data:
+            return f"{what}/{data[name]}"
+    return f"webhooks/{data['webhook']}"
+
+
 def type_of(data: Mapping[str, Any]) -> str:
     """Return the type of an event."""
+    if "budget" in data:
+        return BUDGET
     if "number" not in data:
         return TEST
     return f"switchyard.job.{data['event']}" if "event" in data else TYPE
@@ -160,18 +167,26 @@ def _deliver(turn: Turn) -> list[DeliveryTry]:
     for row in turn.due:
         if time.monotonic() > until:
             break
-        tried.append(_tried(turn.webhook, turn.key, row))
+        tried.append(_tried(turn.webhook, turn.content, row))
         if tried[-1].fault:
             break
     return tried
 
 
-def _tried(webhook: Webhook, key: bytes, row: WebhookDelivery) -> DeliveryTry:
-    body = msgspec.json.encode(_content(webhook, row))
+def _tried(webhook: Webhook, content: bytes, row: WebhookDelivery) -> DeliveryTry:
+    key, secret, at = content[:KEY_BYTES], content[KEY_BYTES:], time.time()
+    url = webhook.url
+    if webhook.format == Webhook.Format.CLOUDEVENTS:
+        sent = _envelope(row)
+    else:
+        sent = chat.message(webhook.format, row.data)
+        if secret:
+            url, sent = chat.signed(webhook.format, url, sent, secret, at)
+    body = msgspec.json.encode(sent)
     fault, answer, began = "", None, time.monotonic()
     try:
-        told = headers(key, str(row.event), body, int(time.time()), webhook.format)
-        answer = outbound.post(webhook.url, body, told)
+        told = headers(key, str(row.event), body, int(at), webhook.format)
+        answer = outbound.post(url, body, told)
         if webhook.format != Webhook.Format.CLOUDEVENTS:
             chat.check(webhook.format, answer.body)
     except outbound.NotDelivered as error:
@@ -184,12 +199,12 @@ def test(webhook: Webhook) -> DeliveryTry:
 
     One that is accepted ends the pause after failures before. Raises :class:`TestedBefore`, and ``KeyUnavailable``.
     """
-    key = webhook.content()
+    content = webhook.content()
     if not cache.add(f"webhooks:test:{webhook.pk}", 1, TEST_S):
         raise TestedBefore(_("webhook {name} was tested a moment ago; wait ten seconds").format(name=webhook.name))
     data = {"project": webhook.project.name, "webhook": webhook.name}
     row = WebhookDelivery(webhook=webhook, event=uuid.uuid4(), at=timezone.now(), data=data)
-    tried = _tried(webhook, key, row)
+    tried = _tried(webhook, content, row)
     tried_deliveries.note(webhook, [tried])
     if not tried.fault:
         _note(webhook, True, "")

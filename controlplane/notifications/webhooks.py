@@ -24,6 +24,10 @@ from scheduler.core.model.lifecycle import FINAL, State
 MOST_WEBHOOKS: Final = 20
 USUAL: Final = sorted(FINAL)
 PREFIX: Final = "whsec_"
+KEY_BYTES: Final = 32
+# Chats whose robots check a signature of their own, made with a secret that the robot's settings show.
+SIGN: Final = (Webhook.Format.FEISHU, Webhook.Format.DINGTALK)
+LONGEST_SECRET: Final = 200
 
 
 class WebhookRefused(Exception):
@@ -47,13 +51,17 @@ def put(
     states: Sequence[str],
     kind: str,
     is_active: bool | None = None,
+    budgets: bool | None = None,
+    secret: str | None = None,
 ) -> tuple[Webhook, str]:
     """Set a webhook; the second value is the key of its signatures if it is new, which is shown this once. It stays
-    switched off or on unless ``is_active`` says so; what a webhook that is off was still to be told goes.
+    switched off or on unless ``is_active`` says so; what a webhook that is off was still to be told goes. Whether
+    ``budgets`` are told and the ``secret`` of a chat's robot stay too, unless they are given; an empty secret is none.
 
     Raises :class:`WebhookRefused`, and ``KeyUnavailable``.
     """
     _check(name, url, states)
+    _check_secret(kind, secret)
     with transaction.atomic():
         # Serialised, so that concurrent calls do not exceed the limit.
         Project.objects.select_for_update().get(pk=project.pk)
@@ -64,24 +72,30 @@ def put(
                 detail = _("project {project} has {most} webhooks; delete one that is not used any more")
                 raise WebhookRefused("too_many", detail.format(project=project.name, most=MOST_WEBHOOKS), status=409)
             row = Webhook(project=project, name=name, made_by=user.get_username(), created_at=timezone.now())
-            content = secrets.token_bytes(32)
+            content = secrets.token_bytes(KEY_BYTES)
             row.put(content)
             key = PREFIX + base64.b64encode(content).decode()
         row.url, row.states, row.format = url, sorted(set(states)), kind
         row.retry_at, row.failures, row.fault = None, 0, ""
         row.is_active = row.is_active if is_active is None else is_active
+        row.budgets = row.budgets if budgets is None else budgets
+        _keep_secret(row, secret)
         row.save()
         if not row.is_active:
             row.deliveries.all().delete()
         # Its path may be a secret of whoever is told.
         host = addresses.parsed(url, settings.WEBHOOK_NETWORKS).hostname
         after = {"host": host, "states": row.states, "format": kind, "active": row.is_active}
+        after |= {"budgets": row.budgets, "has_secret": row.has_secret}
         audit.record("webhook.set", webhook_named(row), after=after)
     return row, key
 
 
 def change(user: User, row: Webhook, **given: Any) -> Webhook:
-    """Change what is named of ``url``, ``states``, ``kind`` and ``is_active``. Raises :class:`WebhookRefused`."""
+    """Change what is named of ``url``, ``states``, ``kind``, ``is_active``, ``budgets`` and ``secret``.
+
+    Raises :class:`WebhookRefused`, and ``KeyUnavailable``.
+    """
     with transaction.atomic():
         locked = Webhook.objects.select_for_update().filter(pk=row.pk).first()
         if locked is None:
@@ -116,3 +130,21 @@ def _check(name: str, url: str, states: Sequence[str]) -> None:
             "private_address": _("url must name a public host; private networks are those of YARD_WEBHOOK_NETWORKS"),
         }.get(error.code, _("url must be an address such as https://example.org/hook, without user and password"))
         raise WebhookRefused(error.code, says, "url") from None
+
+
+def _check_secret(kind: str, secret: str | None) -> None:
+    if secret and kind not in SIGN:
+        detail = _("only the robots of {formats} check a secret; leave it out for {kind}")
+        raise WebhookRefused("invalid", detail.format(formats=", ".join(SIGN), kind=kind), "secret")
+    if secret and not (len(secret) <= LONGEST_SECRET and secret.isascii() and secret.isprintable()):
+        detail = _("secret must be at most {most} letters, digits and signs, as the settings of the robot show it")
+        raise WebhookRefused("invalid", detail.format(most=LONGEST_SECRET), "secret")
+
+
+def _keep_secret(row: Webhook, secret: str | None) -> None:
+    """Put the secret behind the key; a format that signs nothing has none."""
+    wanted = "" if row.format not in SIGN else secret
+    if wanted is None or not (wanted or row.has_secret):
+        return
+    row.put(row.content()[:KEY_BYTES] + wanted.encode())
+    row.has_secret = bool(wanted)

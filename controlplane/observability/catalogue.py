@@ -96,6 +96,13 @@ METRICS: Final = (
            ("project", "kind", "model", "normalised")),
     Metric("switchyard_quota_borrowed", "gauge", "How much more than the quota is in use.",
            ("project", "kind", "model", "normalised")),
+    Metric("switchyard_quota_lent", "gauge", "How much of it others of the cohort have borrowed.",
+           ("project", "kind", "model", "normalised")),
+    Metric("switchyard_budget_device_seconds", "gauge",
+           "A budget of the present period; kind is empty for all devices other than CPUs.",
+           ("project", "budget", "kind", "normalised", "period", "at_end")),
+    Metric("switchyard_budget_used_device_seconds", "gauge", "What of it is used, counted once a minute.",
+           ("project", "budget", "kind", "normalised", "period", "at_end")),
     # -- devices
     Metric("switchyard_device_utilization_ratio", "gauge", "The newest measurement, 0 to 1.", _DEVICE),
     Metric("switchyard_device_memory_used_bytes", "gauge", "Memory in use.", _DEVICE),

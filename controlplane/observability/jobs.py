@@ -10,6 +10,8 @@ from django.db import connection
 from controlplane.fleet.world import parsed
 from controlplane.observability import tallies
 from controlplane.observability.gathering import Gathered
+from controlplane.pools import lending
+from controlplane.pools.models import Budget, Quota
 from scheduler.core.model.lifecycle import ACTIVE, FINAL, Cause, State
 from scheduler.core.resources import charges
 
@@ -37,10 +39,6 @@ FROM (SELECT id, stage_id FROM jobs_attempt WHERE ended_at IS NULL) a JOIN jobs_
      JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_job j ON j.id = s.job_id
 GROUP BY 1, 2, 3, 4, 5
 """
-_QUOTAS = """
-SELECT q.project_id, q.kind, q.model, q.normalised, q.nominal, q.borrowing_limit, q.lending_limit
-FROM pools_quota q ORDER BY q.id
-"""
 _RUNNING = """
 SELECT j.number::text, j.name, j.pool_id, j.project_id, s.name, s.progress::text,
        (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.stage_id = s.id),
@@ -60,6 +58,7 @@ def gather(into: Gathered) -> None:
     _queue(into, names)
     _totals(into, names)
     _held_and_quotas(into, names)
+    _budgets(into, names)
     _running(into, names)
 
 
@@ -157,21 +156,37 @@ def _held_and_quotas(into: Gathered, names: _Names) -> None:
         held.setdefault(project_id, []).append((kind, model.lower(), worth, devices))
         if (project := names.project(project_id)) and (pool := names.pool(pool_id)):
             into.add("switchyard_project_devices_held", devices, project, pool, kind)
-    for project_id, kind, model, normalised, nominal, borrowing, lending in _rows(_QUOTAS):
-        if (project := names.project(project_id)) is None:
+    quotas = list(Quota.objects.order_by("id"))
+    used = {
+        quota.pk: sum(
+            devices * (worth if quota.normalised else 1.0)
+            for kind, model, worth, devices in held.get(quota.project_id, ())
+            if kind == quota.kind and quota.model.lower() in model
+        )
+        for quota in quotas
+    }
+    lent = lending.lent(quotas, used)
+    for quota in quotas:
+        if (project := names.project(quota.project_id)) is None:
             into.more({"switchyard_quota_used": 1})
             continue
-        labels = (project, kind, model, str(normalised).lower())
-        used = sum(
-            devices * (worth if normalised else 1.0)
-            for its_kind, its_model, worth, devices in held.get(project_id, ())
-            if its_kind == kind and model.lower() in its_model
-        )
-        into.set("switchyard_quota_nominal", nominal, *labels)
-        into.set("switchyard_quota_borrowing_limit", borrowing, *labels)
-        into.set("switchyard_quota_lending_limit", lending, *labels)
-        into.set("switchyard_quota_used", used, *labels)
-        into.set("switchyard_quota_borrowed", max(0.0, used - nominal) if nominal is not None else 0.0, *labels)
+        labels = (project, quota.kind, quota.model, str(quota.normalised).lower())
+        into.set("switchyard_quota_nominal", quota.nominal, *labels)
+        into.set("switchyard_quota_borrowing_limit", quota.borrowing_limit, *labels)
+        into.set("switchyard_quota_lending_limit", quota.lending_limit, *labels)
+        into.set("switchyard_quota_used", used[quota.pk], *labels)
+        into.set("switchyard_quota_borrowed", lending.borrowed(quota, used), *labels)
+        into.set("switchyard_quota_lent", round(sum(lent[quota.pk].values()), 3), *labels)
+
+
+def _budgets(into: Gathered, names: _Names) -> None:
+    for budget in Budget.objects.order_by("id"):
+        if (project := names.project(budget.project_id)) is None:
+            into.more({"switchyard_budget_used_device_seconds": 1})
+            continue
+        labels = (project, str(budget.pk), budget.kind, str(budget.normalised).lower(), budget.period, budget.at_end)
+        into.set("switchyard_budget_device_seconds", budget.hours * 3600, *labels)
+        into.set("switchyard_budget_used_device_seconds", budget.used_hours * 3600, *labels)
 
 
 def _running(into: Gathered, names: _Names) -> None:

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db.models import Max, Q
 from django.utils import timezone
 
-from controlplane.advisory_lock import advisory_lock
+from controlplane.advisory_lock import LockKey, advisory_lock
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DrainMode, Node
 from controlplane.jobs import demand as asks
@@ -50,7 +50,6 @@ PATIENCE: Final = timedelta(seconds=5)
 SOON: Final = timedelta(seconds=60)
 MOST_STAGES: Final = 2_000
 EVERY_S: Final = 5.0
-_LOCK: Final = 7_114
 
 
 def look() -> int:
@@ -60,7 +59,7 @@ def look() -> int:
     )
     count = 0
     for number in list(rows.order_by("pk").values_list("pk", flat=True)):
-        with advisory_lock(_LOCK, number) as is_mine:
+        with advisory_lock(LockKey.PROVIDERS, number) as is_mine:
             if is_mine:
                 try:
                     count += _look_at(NodeProvider.objects.select_related("pool").get(pk=number))

@@ -60,6 +60,8 @@ def _asked(request: HttpRequest) -> dict[str, Any]:
         "url": request.POST.get("url", "").strip()[:1_000],
         "format": request.POST.get("format", "")[:20],
         "states": [state for state in STATES if state in request.POST.getlist("states")],
+        "budgets": request.POST.get("budgets") == "yes",
+        "without_secret": request.POST.get("without_secret") == "yes",
     }
 
 
@@ -95,7 +97,7 @@ def _one(request: HttpRequest, row: Webhook, status: int = 200, **more: Any) -> 
             "webhook": shown,
             "tried": queries.tried_of(row).results,
             "at": f"/webhooks/{row.project.name}/{row.name}",
-            "asked": {"url": row.url, "states": row.states, "format": row.format},
+            "asked": {"url": row.url, "states": row.states, "format": row.format, "budgets": row.budgets},
             "formats": Webhook.Format.choices,
             "states": STATES,
             "done": done if done in DONE else "",
@@ -119,6 +121,7 @@ def show(request: HttpRequest) -> HttpResponse:
     return _list(request, _project(user, name) if name else None)
 
 
+@sensitive_post_parameters("url", "secret")
 @login_required
 @never_cache
 @require_POST
@@ -131,12 +134,18 @@ def add(request: HttpRequest) -> HttpResponse:
         return _list(request, project, 409, asked=asked, faults={"name": said})
     try:
         kind = _format(asked)
-        row, key = webhooks.put(user, project, asked["name"], asked["url"], asked["states"], kind)
+        more = {"budgets": asked["budgets"], "secret": _secret(request, asked)}
+        row, key = webhooks.put(user, project, asked["name"], asked["url"], asked["states"], kind, **more)
     except webhooks.WebhookRefused as error:
         return _list(request, project, error.status, asked=asked, faults={error.field or "form": str(error)})
     except KeyUnavailable as error:
         return _list(request, project, 503, asked=asked, faults={"form": str(error)})
     return _one(request, row, key=key)
+
+
+def _secret(request: HttpRequest, asked: dict[str, Any]) -> str | None:
+    """Return the secret that was typed; None where the field was left empty, so that what is there stays."""
+    return "" if asked["without_secret"] else request.POST.get("secret", "").strip()[:1_000] or None
 
 
 def _format(asked: dict[str, Any]) -> str:
@@ -151,7 +160,7 @@ def one(request: HttpRequest, project: str, name: str) -> HttpResponse:
     return _one(request, _webhook(request, project, name))
 
 
-@sensitive_post_parameters("url")
+@sensitive_post_parameters("url", "secret")
 @login_required
 @never_cache
 @require_POST
@@ -173,9 +182,12 @@ def act(request: HttpRequest, project: str, name: str, verb: str) -> HttpRespons
         return redirect(f"/webhooks/{project}/{name}?done={verb}")
     asked = _asked(request)
     try:
-        webhooks.change(user, row, url=asked["url"], states=asked["states"], kind=_format(asked))
+        more = {"budgets": asked["budgets"], "secret": _secret(request, asked)}
+        webhooks.change(user, row, url=asked["url"], states=asked["states"], kind=_format(asked), **more)
     except webhooks.WebhookRefused as error:
         return _one(request, row, error.status, asked=asked, faults={error.field or "form": str(error)})
+    except KeyUnavailable as error:
+        return _one(request, row, 503, asked=asked, faults={"form": str(error)})
     return redirect(f"/webhooks/{project}/{name}?done=changed")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 from django.db.models import QuerySet, Sum
@@ -13,8 +13,16 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.fleet.models import Device
 from controlplane.jobs.models import Claim
+from controlplane.pools import lending
 from controlplane.pools import models as rows
 from scheduler.core.resources import charges
+
+
+class QuotaLoan(msgspec.Struct, frozen=True):
+    """What a project has borrowed of a quota."""
+
+    project: str
+    amount: float
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -23,7 +31,8 @@ class Quota(msgspec.Struct, frozen=True):
     empty name is a cohort too, but nothing is reclaimed in it.
 
     ``held`` is in use now, ``borrowed`` what of it is above nominal. ``lent`` is what others of the cohort have
-    borrowed, divided among those who leave something unused in proportion to that.
+    borrowed, divided among those who leave something unused in proportion to that; ``lent_to`` names the projects that
+    have borrowed it, as far as you may see them.
     """
 
     number: int
@@ -38,6 +47,7 @@ class Quota(msgspec.Struct, frozen=True):
     held: float
     borrowed: float
     lent: float
+    lent_to: list[QuotaLoan]
 
 
 class PoolHolding(msgspec.Struct, frozen=True):
@@ -62,7 +72,9 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
     cohorts = rows.Quota.objects.filter(cohort__in={quota.cohort for quota in quotas})
     everyone = {quota.pk: quota for quota in [*cohorts, *quotas]}.values()
     held = _held(everyone)
-    lent = _lent(everyone, held)
+    lent = lending.lent(everyone, held)
+    seen = dict(permissions.visible_projects(user).values_list("pk", "name"))
+    names = {quota.pk: seen.get(quota.project_id) for quota in everyone}
     return [
         Quota(
             number=quota.pk,
@@ -75,8 +87,11 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
             borrowing_limit=quota.borrowing_limit,
             lending_limit=quota.lending_limit,
             held=held[quota.pk],
-            borrowed=_borrowed(quota, held),
-            lent=lent[quota.pk],
+            borrowed=lending.borrowed(quota, held),
+            lent=round(sum(lent[quota.pk].values()), 3),
+            lent_to=[
+                QuotaLoan(name, round(amount, 3)) for who, amount in lent[quota.pk].items() if (name := names[who])
+            ],
         )
         for quota in quotas
     ]
@@ -103,28 +118,6 @@ def _held(quotas: Collection[rows.Quota]) -> dict[int, float]:
         )
         for quota in quotas
     }
-
-
-def _borrowed(quota: rows.Quota, held: Mapping[int, float]) -> float:
-    return 0.0 if quota.nominal is None else max(0.0, held[quota.pk] - quota.nominal)
-
-
-def _lent(quotas: Iterable[rows.Quota], held: Mapping[int, float]) -> dict[int, float]:
-    """Return how much of each of these quotas others have borrowed, by number."""
-    lent: dict[int, float] = defaultdict(float)
-    sorts: dict[tuple[object, ...], list[rows.Quota]] = defaultdict(list)
-    for quota in quotas:
-        sorts[quota.cohort, quota.kind, quota.model.lower(), quota.normalised].append(quota)
-    for members in sorts.values():
-        borrowed = sum(_borrowed(quota, held) for quota in members)
-        spare = {
-            quota.pk: max(0.0, min(quota.nominal - held[quota.pk], quota.lending_limit or quota.nominal))
-            for quota in members
-            if quota.nominal is not None and quota.lending_limit != 0
-        }
-        total = sum(spare.values())
-        lent |= {pk: round(one * min(1.0, borrowed / total), 3) for pk, one in spare.items() if total}
-    return lent
 
 
 def held_by_pool(user: User, project: str = "") -> list[PoolHolding]:

@@ -17,7 +17,8 @@ LONGEST_ANSWER = 1_000
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """An address that is told when a job of the project enters one of ``states``, unless it is switched off.
+    """An address that is told when a job of the project enters one of ``states``, unless it is switched off; with
+    ``budgets`` also when a budget is 80 % or all used. ``has_secret``: the robot of the chat checks signatures.
     ``failures`` counts failed tries since the last success, and ``fault`` is the code of the last one; ``waiting`` is
     how much is still to be told."""
 
@@ -25,6 +26,8 @@ class Webhook(msgspec.Struct, frozen=True):
     url: str
     format: str
     states: list[str]
+    budgets: bool
+    has_secret: bool
     active: bool
     created_at: datetime
     made_by: str
@@ -85,7 +88,8 @@ class WebhookList(msgspec.Struct, frozen=True):
 def shown(row: rows.Webhook) -> Webhook:
     """This webhook, without its key."""
     return Webhook(
-        row.name, row.url, row.format, row.states, row.is_active, row.created_at, row.made_by, row.delivered_at,
+        row.name, row.url, row.format, row.states, row.budgets, row.has_secret, row.is_active, row.created_at,
+        row.made_by, row.delivered_at,
         row.retry_at, row.failures, row.fault, row.deliveries.count(),
     )  # fmt: skip
 

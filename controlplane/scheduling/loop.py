@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
+from controlplane.advisory_lock import LockKey
 from controlplane.clauses import clause, of_error, told
 from controlplane.counted import CYCLE_BOUNDS, counter
 from controlplane.fleet import alarms
@@ -25,8 +26,6 @@ from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.planning import aside
 from scheduler.core.planning.cycle import Cycle, run, tell_more
 from scheduler.core.planning.garbage import keep_all
-
-LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
 _planner = aside.TolerantPlanner()
@@ -61,14 +60,14 @@ def _scheduling_lock() -> Iterator[bool]:
     """Hold the installation's scheduling lock. Yields False if another process holds it for too long."""
     with connection.cursor() as cursor:
         try:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+            cursor.execute("SELECT pg_advisory_lock(%s)", [LockKey.CYCLE])
         except OperationalError:
             yield False
             return
         try:
             yield True
         finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [LockKey.CYCLE])
 
 
 def cycle() -> None:

@@ -26,6 +26,7 @@ from controlplane import changes, storage
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
+from controlplane.advisory_lock import LockKey
 from controlplane.background import BackgroundPhase
 from controlplane.clauses import Told, clause, told, verbatim
 from controlplane.pools.models import Pool
@@ -42,8 +43,6 @@ LIMITS = ScenarioLimits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
 LONGEST_S = 900.0
 NO_FAULT = Told()
 GONE_S = 60.0
-# Names the locks of PostgreSQL that are about simulations.
-LOCK = 0x51AB1A7E
 _processes: set[subprocess.Popen[bytes]] = set()
 
 
@@ -101,7 +100,7 @@ def sweep(shard: int) -> int:
 def _try_lock(number: int) -> bool:
     """Takes the lock of this number until the transaction ends; False where another has it."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK, number])
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LockKey.SIMULATIONS, number])
         (taken,) = cursor.fetchone()
     return bool(taken)
 
@@ -123,7 +122,7 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LockKey.SIMULATIONS])
     check_room(user)
     row = Simulation(user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now())
     text = scenario["trace"].get("text")

@@ -25,7 +25,7 @@ from django.utils import timezone
 from agents.protocol import Exit, Here, Inventory, InventoryRef, Phase, Report
 from controlplane import changes
 from controlplane.accounts import audit
-from controlplane.advisory_lock import advisory_lock
+from controlplane.advisory_lock import LockKey, advisory_lock
 from controlplane.clauses import Clause, clause, told
 from controlplane.jobs import log_limit, logs, record
 from controlplane.jobs.models import Bundle, PartLog
@@ -52,7 +52,6 @@ LOOK_S: Final = 30.0
 PIECES: Final = 16
 # These concern one job; after any other fault the site is left alone for a while.
 OF_ONE_JOB: Final = ("SiteForgot", "SiteNonsense", "SiteRefused")
-_LOCK: Final = 7_140
 ENDED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 RUNS: Final = ("RUNNING", "STOPPING", "SUSPENDED")
 _INVENTORY: Final = "site"
@@ -65,7 +64,7 @@ def look() -> int:
     rows = Site.objects.filter(Q(enabled=True) | Q(pk__in=SiteJob.objects.filter(over_at=None).values("site")))
     count = 0
     for number in list(rows.order_by("pk").values_list("pk", flat=True)):
-        with advisory_lock(_LOCK, number) as is_mine:
+        with advisory_lock(LockKey.SITES, number) as is_mine:
             site = Site.objects.select_related("node").filter(pk=number).first() if is_mine else None
             if site is None:
                 continue

@@ -16,10 +16,11 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
+from controlplane.advisory_lock import LockKey
+
 log = logging.getLogger(__name__)
 
 QUEUE: Final = "scheduling"
-LOCK: Final = 0x59415245
 # How long each wait for the lock lasts, and how long to pause while the database is unreachable.
 WAIT_S: Final = 2
 # A leader's host may disappear silently: the database notices after idle + interval x count seconds.
@@ -68,7 +69,7 @@ class Leader:
             with self._line.cursor() as cursor:
                 for name, value in {**_WATCHED, "lock_timeout": f"{round(wait_s * 1000)}ms"}.items():
                     cursor.execute("SELECT set_config(%s, %s, false)", [name, value])
-                cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+                cursor.execute("SELECT pg_advisory_lock(%s)", [LockKey.LEADER])
             return True
         except OperationalError as error:
             if getattr(error.__cause__, "sqlstate", None) != "55P03":  # no "lock not available": it is away

@@ -87,6 +87,10 @@ def _lines(row: Row) -> Iterator[str]:
         yield f"  {label:<11} {units.amount_of(row[name])}"
 
 
+def _loans(row: Row) -> str:
+    return ", ".join(f"{one['project']} {units.amount_of(one['amount'])}" for one in row.get("lent_to") or ())
+
+
 COLUMNS = (
     Column("PROJECT", lambda one: one["project"]),
     Column("KIND", lambda one: one["kind"]),
@@ -95,6 +99,7 @@ COLUMNS = (
     Column("HELD", lambda one: units.amount_of(one["held"]), right=True),
     Column("BORROWED", lambda one: units.amount_of(one["borrowed"]), right=True),
     Column("LENT", lambda one: units.amount_of(one["lent"]), right=True),
+    Column("LENT TO", lambda one: _loans(one), wide=True),
     Column("BORROWS", lambda one: units.amount_of(one["borrowing_limit"]), right=True),
     Column("LENDS", lambda one: units.amount_of(one["lending_limit"]), right=True),
     Column("COHORT", lambda one: one["cohort"]),

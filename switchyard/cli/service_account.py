@@ -28,7 +28,13 @@ _ACTIONS = ("list", "create", *_CHANGES, "delete", "tokens", *_OF_TOKENS)
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", default="list", choices=_ACTIONS)
     parser.add_argument("account", nargs="?", default="", help="NAME@PROJECT")
-    parser.add_argument("token", nargs="?", default="", help="for make-token its name; for revoke-token also its id")
+    parser.add_argument(
+        "its_token",
+        metavar="token",
+        nargs="?",
+        default="",
+        help="for make-token its name; for revoke-token also its id",
+    )
     parser.add_argument("--role", choices=("viewer", "member"), help="for create and change: its role in the project")
     parser.add_argument("--description", help="for create and change: what it is for")
     parser.add_argument(
@@ -69,9 +75,11 @@ def _made(args: argparse.Namespace, client: Client) -> Row:
 def _token(args: argparse.Namespace, client: Client) -> None:
     accounts = client.service_accounts
     if args.action == "make-token":
-        token.show_made(args, accounts.create_token(args.account, args.token, scopes=args.scope or (), days=args.days))
+        token.show_made(
+            args, accounts.create_token(args.account, args.its_token, scopes=args.scope or (), days=args.days)
+        )
         return
-    gone = token.named(accounts.tokens(args.account), args.token)
+    gone = token.named(accounts.tokens(args.account), args.its_token)
     accounts.revoke_token(args.account, gone["id"])
     output.one(args, gone, lambda: [clean.line(f"token {gone['name']} is revoked")], name=gone["name"])
 
@@ -83,9 +91,9 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("list takes no name" if args.account else said)
     if args.account and not all(args.account.partition("@")):
         raise UsageError(f"{args.account} is no NAME@PROJECT, such as ci@vision")
-    if (args.action in _OF_TOKENS) != bool(args.token):
+    if (args.action in _OF_TOKENS) != bool(args.its_token):
         said = f"say which token: yard service-account {args.action} {args.account} TOKEN"
-        raise UsageError(f"{args.action} takes no token" if args.token else said)
+        raise UsageError(f"{args.action} takes no token" if args.its_token else said)
     if args.action not in ("create", *_CHANGES) and (args.role or args.description is not None):
         raise UsageError("--role and --description are for create and change")
     if args.action == "change" and not (args.role or args.description is not None):

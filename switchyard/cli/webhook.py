@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +38,22 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="STATE",
         help="a state of jobs that is told, else every end; may be repeated",
     )
+    parser.add_argument(
+        "--budgets", action="store_true", default=None, help="tell it that 80 and 100 %% of a budget are used"
+    )
+    parser.add_argument("--no-budgets", action="store_false", dest="budgets", default=None, help="do not tell it that")
+    parser.add_argument(
+        "--secret-stdin",
+        action="store_true",
+        help="read the secret of a Feishu or DingTalk robot from input; none ends it",
+    )
     parser.add_argument("--off", action="store_false", dest="active", default=None, help="tell it nothing")
     parser.add_argument("--on", action="store_true", dest="active", default=None, help="tell it again")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    args.secret = sys.stdin.readline().strip() if args.secret_stdin else ""
     if fault := _fault(args):
         raise UsageError(fault)
     with connect(args) as client:
@@ -80,7 +91,7 @@ def _fault(args: argparse.Namespace) -> str:
     if args.verb not in ("add", "change", "resend") and args.what:
         return f"yard webhook {args.verb} takes a name only"
     if args.verb == "change" and not settings:
-        return "say what is to change: an address, --format, --state, --on or --off"
+        return "say what is to change: an address, --format, --state, --budgets, --secret-stdin, --on or --off"
     if args.verb not in ("add", "change") and settings:
         return f"yard webhook {args.verb} takes no settings; yard webhook change does"
     return ""
@@ -88,7 +99,9 @@ def _fault(args: argparse.Namespace) -> str:
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return what is set of the webhook; the address too where one is to change."""
-    given = {"format": args.format, "states": args.state, "active": args.active}
+    given = {"format": args.format, "states": args.state, "active": args.active, "budgets": args.budgets}
+    if args.secret_stdin:
+        given["secret"] = args.secret
     if args.verb == "change":
         given["url"] = args.what or None
     return {name: value for name, value in given.items() if value is not None}
@@ -124,7 +137,9 @@ def _end(args: argparse.Namespace, client: Client, project: str) -> None:
 
 def _lines(one: Row, key: str = "") -> Iterable[str]:
     yield clean.line(f"webhook {one['name']}: {one['url']}" + ("" if one["active"] else ", switched off"))
-    yield clean.line(f"  told      {', '.join(one['states'])}, as {one['format']}")
+    told = [*one["states"], *(["budgets"] if one.get("budgets") else [])]
+    signed = ", with the signature of its robot" if one.get("has_secret") else ""
+    yield clean.line(f"  told      {', '.join(told)}, as {one['format']}{signed}")
     if one.get("delivered_at"):
         yield clean.line(f"  delivered {one['delivered_at']}")
     if one.get("failures"):

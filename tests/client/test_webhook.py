@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 ONE: dict[str, Any] = {
     "name": "chat", "url": "https://example.org/hook", "format": "cloudevents", "states": ["FAILED"], "active": True,
+    "budgets": False, "has_secret": False,
     "created_at": "2027-01-29T02:00:00Z", "made_by": "ann", "delivered_at": None, "retry_at": None, "failures": 2,
     "fault": "status_503", "waiting": 1,
 }  # fmt: skip
@@ -32,6 +34,18 @@ def test_one_is_added_and_its_key_is_shown_once(yard, server, said):
         "  key       whsec_abc",
         "  It signs what is sent, and is shown this once.",
     ]
+
+
+def test_a_robots_secret_is_read_from_input_and_budgets_are_told(yard, server, said, monkeypatch):
+    server.on("PATCH", PLACE, said(200, ONE | {"budgets": True, "has_secret": True, "format": "feishu"}))
+    monkeypatch.setattr("sys.stdin", io.StringIO("its-secret\n"))
+    words = ("webhook", "change", "chat", "--format", "feishu", "--budgets", "--secret-stdin", "--project", "vision")
+    code, out, _ = yard(*words)
+    assert (code, json.loads(server.asked[-1].body)) == (
+        0,
+        {"format": "feishu", "budgets": True, "secret": "its-secret"},
+    )
+    assert out.splitlines()[1] == "  told      FAILED, budgets, as feishu, with the signature of its robot"
 
 
 def test_one_is_changed_listed_and_deleted(yard, server, said):

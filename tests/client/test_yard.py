@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from switchyard.address import find
 from switchyard.cli.login import by_code
+from switchyard.cli.main import parser_of
 from switchyard.cli.verbs import SUMMARY
 from switchyard.client import Client
 from switchyard.problem import ApiProblem, WaitTimeout
@@ -46,6 +48,13 @@ def test_every_verb_has_help_with_three_examples(yard, verb):
     assert len(examples) == 3
     assert all("yard " in line for line in examples)
     assert yard("help", verb)[1] == out
+
+
+@pytest.mark.parametrize("verb", SUMMARY)
+def test_no_word_of_a_verb_is_taken_for_who_asks(verb):
+    """A positional argument named as --token is would be sent to the server as the access token."""
+    names = Counter(action.dest for action in parser_of(verb)._actions)
+    assert {name: names[name] for name in ("url", "token", "profile")} == {"url": 1, "token": 1, "profile": 1}
 
 
 @pytest.mark.parametrize(

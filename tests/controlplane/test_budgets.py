@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
+from django.utils import timezone
 
 from controlplane.fleet.models import Device
 from controlplane.jobs.models import Event, Stage
-from controlplane.notifications import budget_mail
+from controlplane.notifications import budget_mail, webhook_delivery
+from controlplane.notifications.models import WebhookDelivery
 from controlplane.pools.models import Budget
 from controlplane.usage import budgets, ledger
 from controlplane.usage.models import LedgerDay
@@ -35,6 +37,12 @@ def used_up(town: Town, **fields: Any) -> Budget:
 def test_accountants_set_budgets_and_projects_see_their_own(town: Town) -> None:
     for person in (town.owner, town.lead):
         assert person.post("/budgets", {"project": "default", "hours": 1}).status_code == 403
+    wrong = town.staff.post("/budgets", {"project": "nowhere", "hours": 5}).json()["errors"][0]
+    assert (wrong["pointer"], "nowhere" in wrong["detail"], "default, other" in wrong["detail"]) == (
+        "/project",
+        True,
+        True,
+    )
     answer = town.staff.post("/budgets", {"project": "default", "hours": 5})
     assert answer.status_code == 201, answer.content
     made = answer.json()
@@ -173,3 +181,21 @@ def test_leads_are_told_once_at_each_level_and_again_after_it_was_raised(town: T
     assert "nothing more starts" in mail.outbox[1].body
     budgets.refresh([budget])
     assert Budget.objects.get().told == 0, "nothing is used: what was told is forgotten"
+
+
+def test_webhooks_that_ask_for_it_are_told_once_of_each_level_with_or_without_mail(town: Town, settings: Any) -> None:
+    settings.EMAIL_HOST = ""
+    for name, asks, project in (("yes", True, "default"), ("no", False, "default"), ("others", True, "other")):
+        body = {"url": "https://example.org/hook", "budgets": asks}
+        person = town.lead if project == "default" else town.stranger
+        path = f"/api/v1/projects/{project}/webhooks/{name}"
+        assert person.client.put(path, json.dumps(body), content_type="application/json").status_code == 201
+    used_up(town, used_hours=8.0, until_at=timezone.now() + timedelta(days=1))
+    for used in (8.0, 9.0, 10.0, 11.0):
+        Budget.objects.update(used_hours=used)
+        budget_mail.send()
+        Budget.objects.filter(told=80).update(told=0)  # as after a mail server that took nothing
+        budget_mail.send()
+    told = list(WebhookDelivery.objects.order_by("id"))
+    assert [(one.webhook.name, one.data["level"]) for one in told] == [("yes", 80), ("yes", 100)]
+    assert webhook_delivery.type_of(told[0].data) == "switchyard.budget.reached"

@@ -190,3 +190,23 @@ def test_a_change_is_of_what_was_read(town: Town) -> None:
     assert (late.status_code, late.json()["code"]) == (412, "changed_meanwhile")
     assert "first" in town.staff.get(f"{PATH}/{made}").content.decode()
     assert town.staff.patch(f"{PATH}/{made}", {"reason": "third"}, **ANY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("days", "changes", "status"),
+    [
+        (398, {"cron": "0 3 * * 1", "lasts_s": 7_200}, 201),
+        (2_000, {"cron": "0 3 * * 1", "lasts_s": 7_200}, 422),
+        (398, {}, 422),
+    ],
+)
+def test_one_that_recurs_may_end_in_some_years_and_what_lasts_may_not(
+    town: Town, days: int, changes: dict[str, Any], status: int
+) -> None:
+    town.machine()
+    until = (timezone.now() + timedelta(days=days)).isoformat()
+    answer = town.staff.post(PATH, window(ends_at=until, **changes))
+    assert answer.status_code == status, answer.content
+    if status == 422:
+        fault = answer.json()["errors"][0]
+        assert (fault["pointer"], "recurs" in fault["detail"]) == ("/ends_at", bool(changes))

@@ -23,7 +23,7 @@ from controlplane.jobs.models import Job
 from controlplane.observability import exposition, gathering, tallies
 from controlplane.observability.catalogue import BY_NAME, METRICS
 from controlplane.observability.models import Tally
-from controlplane.pools.models import Pool, Quota
+from controlplane.pools.models import Budget, Pool, Quota
 from controlplane.providers.models import NodeProvider, Pilot
 from tests.controlplane.people import Person, Town
 from tests.record.yard import stage
@@ -153,11 +153,21 @@ def test_quotas_devices_and_running_stages_are_told(town: Town) -> None:
     Job.objects.filter(id=job.id).update(name=hostile)
     Quota.objects.create(project=town.project, kind="gpu", nominal=1.0)
     Quota.objects.create(project=Project.objects.get(name="other"), kind="gpu")
+    lender = Project.objects.create(name="lender")
+    Quota.objects.create(project=lender, kind="gpu", nominal=4.0)
+    Budget.objects.create(project=lender, kind="gpu", hours=10, used_hours=2.5)
     now = scrape(town.staff)
     held = {"project": "default", "kind": "gpu"}
     assert (value(now, "switchyard_quota_nominal", **held), value(now, "switchyard_quota_used", **held)) == (1, 2)
     assert value(now, "switchyard_quota_borrowed", **held) == 1
     assert value(now, "switchyard_quota_nominal", project="other") is None, "unlimited has no number"
+    assert (value(now, "switchyard_quota_lent", project="lender"), value(now, "switchyard_quota_lent", **held)) == (
+        1,
+        0,
+    )
+    budget = {"project": "lender", "kind": "gpu", "period": "month", "at_end": "notify"}
+    assert value(now, "switchyard_budget_device_seconds", **budget) == 36_000
+    assert value(now, "switchyard_budget_used_device_seconds", **budget) == 9_000
     assert value(now, "switchyard_project_devices_held", pool="default", **held) == 2
     assert value(now, "switchyard_device_allocated", uuid="GPU-n1-0", node="n1", pool="default", vendor="NVIDIA") == 1
     assert value(now, "switchyard_device_utilization_ratio", uuid="GPU-n1-0") is None, "never measured"

@@ -24,6 +24,11 @@ def test_what_is_borrowed_is_lent_by_those_who_leave_something_unused(town: Town
         ("default", ""): (2.0, 1.5, 0.0), ("other", ""): (0.0, 0.0, 0.5), ("third", ""): (0.0, 0.0, 1.0),
         ("third", "H100"): (0.0, 0.0, 0.0),
     }  # fmt: skip
+    loan = {"project": "default", "amount": 1.0}
+    assert found["third", ""]["lent_to"] == [loan]
+    assert "1 to default" in text(browser(town.staff), "/quota")
+    (others,) = town.stranger.read("/quotas")["results"]
+    assert (others["lent"], others["lent_to"]) == (0.5, []), "a borrower whom one may not see has no name"
     (mine,) = town.owner.read("/quotas")["results"]
     assert mine["borrowed"] == 1.5, "others lend whether one sees them or not"
     page = text(browser(town.owner), "/quota")
@@ -47,6 +52,15 @@ def test_the_page_shows_budgets_and_limits_of_ones_projects_only(town: Town) -> 
     ]
     assert ["4,321" in theirs, "/ 77" in theirs] == [True, True]
     assert "4,321" not in text(browser(town.owner), "/quota?project=other")
+
+
+def test_who_may_use_what_is_told_in_chinese_too(town: Town) -> None:
+    """A pair of words that a template splits at its comma needs that very comma in each language."""
+    client = browser(town.owner)
+    client.cookies["django_language"] = "zh-hans"
+    page = text(client, "/quota")
+    assert "您可以使用" in page
+    assert ["True" in page, "是" in page] == [False, True]
 
 
 def test_no_cell_of_the_file_is_a_formula(town: Town) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.fleet.models import Reservation
+from controlplane.workers.leader import Leader
 from tests.controlplane.people import Town
 
 PATH = "/reservations"
@@ -41,6 +42,17 @@ def test_operators_plan_and_cancel_one_and_everybody_sees_it(town: Town) -> None
     assert town.staff.post(f"{PATH}/demo/cancel").status_code == 409
     assert town.viewer.read(PATH)["results"] == []
     assert [one["name"] for one in town.viewer.read(f"{PATH}?all=true&pool=default")["results"]] == ["demo"]
+
+
+def test_one_is_planned_while_a_worker_leads(town: Town) -> None:
+    """The leader keeps its lock for as long as it lives."""
+    leader = Leader()
+    leader.wait(lambda: pytest.fail("another worker leads"))
+    try:
+        town.machine()
+        assert town.staff.post(PATH, wish()).status_code == 201
+    finally:
+        leader.close()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ import ipaddress
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from django.core.cache import cache
@@ -114,6 +116,35 @@ def test_chats_are_told_in_their_own_form_and_may_refuse_with_200(town: Town, li
         assert code_of(lambda says=says: chat.check("wecom", says)) == "unreadable"
 
 
+def test_robots_that_check_a_signature_of_their_own_get_it(town: Town, listener: Listener) -> None:
+    """As Feishu and DingTalk document it, computed here once more."""
+    town.machine()
+    listener.status = 200
+    for kind, secret in (("feishu", "its-secret"), ("dingtalk", "SEC0a")):
+        listener.says = b'{"code": 0, "errcode": 0}'
+        answer = put(town.lead, listener.url, format=kind, secret=secret, states=["CANCELLED"])
+        assert (answer.json()["webhook"]["has_secret"], secret in answer.content.decode()) == (True, False)
+        assert town.lead.patch("/projects/default/webhooks/chat", {"states": ["CANCELLED"]}).json()["has_secret"]
+        town.owner.post(f"/jobs/{town.job(hold=True).number}/cancel")
+        assert webhook_delivery.send() == 1, kind
+        path, _headers, body = listener.heard[-1]
+        query = dict(parse_qsl(urlsplit(path).query))
+        told = json.loads(body) if kind == "feishu" else query
+        signed = f"{told['timestamp']}\n{secret}".encode()
+        own = (
+            hmac.new(signed, b"", hashlib.sha256)
+            if kind == "feishu"
+            else hmac.new(secret.encode(), signed, hashlib.sha256)
+        )
+        assert told["sign"] == base64.b64encode(own.digest()).decode(), kind
+        assert abs(int(told["timestamp"]) / (1 if kind == "feishu" else 1000) - time.time()) < 600, kind
+        assert query["room"] == "1"
+    gone = town.lead.patch("/projects/default/webhooks/chat", {"format": "wecom"}).json()
+    assert not gone["has_secret"], "a format that signs nothing keeps no secret"
+    key = base64.b64decode(put(town.lead, listener.url, "other", secret="", states=["CANCELLED"]).json()["key"][6:])
+    assert Webhook.objects.get(name="other").content() == key
+
+
 # -- who
 
 
@@ -151,6 +182,10 @@ def test_leads_and_operators_have_webhooks_and_nobody_else_sees_them(town: Town)
         ({"url": "https://example.org:99999"}, "/url"),
         ({"url": "https://example.org/\r\nHost: other"}, "/url"),
         ({"url": "https://example.org", "states": ["DONE"]}, "/states"),
+        ({"url": "https://example.org", "secret": "for-a-robot"}, "/secret"),
+        ({"url": "https://example.org", "format": "wecom", "secret": "x"}, "/secret"),
+        ({"url": "https://example.org", "format": "feishu", "secret": "a\nb"}, "/secret"),
+        ({"url": "https://example.org", "format": "feishu", "secret": "x" * 201}, "/secret"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_its_field(town: Town, body: dict[str, Any], field: str) -> None:

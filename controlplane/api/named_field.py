@@ -1,0 +1,34 @@
+"""A field that names a row, such as a project; a name that nothing has is refused with those that there are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from rest_framework import serializers
+
+from controlplane.accounts.models import User
+
+MOST_TOLD: Final = 20
+
+
+class NamedField(serializers.SlugRelatedField):
+    """A project, pool, group or user by its name. For people who may see all of them; users are not listed."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            return super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            if "does_not_exist" not in error.get_codes():
+                raise
+            raise serializers.ValidationError(self._refusal(str(data)[:63]), code="does_not_exist") from None
+
+    def _refusal(self, name: str) -> str:
+        rows = self.get_queryset()
+        if rows.model is User:
+            return _("There is no user {name}.").format(name=name)
+        known = list(rows.order_by(self.slug_field).values_list(self.slug_field, flat=True)[: MOST_TOLD + 1])
+        if not known:
+            return _("There is none called {name}, and none at all yet.").format(name=name)
+        told = ", ".join(known[:MOST_TOLD]) + (", …" if len(known) > MOST_TOLD else "")
+        return _("There is none called {name}; there are {known}.").format(name=name, known=told)
