@@ -33,7 +33,8 @@ def measure_of(request: HttpRequest) -> str:
 
 def strip(found: NodeSeries, measure: str) -> dict[str, Any]:
     """The content of a chart of kind ``strip``; empty if nothing was measured."""
-    shown = [(device, values) for device in found.devices if any(v is not None for v in (values := _of(device, measure)))]
+    each = [(device, _of(device, measure)) for device in found.devices]
+    shown = [(device, values) for device, values in each if any(value is not None for value in values)]
     if not shown:
         return {}
     first = min(next(i for i, value in enumerate(values) if value is not None) for _device, values in shown)
