@@ -24,7 +24,8 @@ MOST_DEVICES: Final = metrics.MOST_SERIES
 # however much has run there.
 _NEWEST = """
 SELECT DISTINCT c.part_id FROM fleet_device d CROSS JOIN LATERAL (
-    SELECT part_id FROM jobs_claim WHERE device_id = d.id AND closed_at IS NOT NULL ORDER BY opened_at DESC LIMIT %(most)s
+    SELECT part_id FROM jobs_claim WHERE device_id = d.id AND closed_at IS NOT NULL
+    ORDER BY opened_at DESC LIMIT %(most)s
 ) c WHERE d.node_id = %(node)s
 """
 
