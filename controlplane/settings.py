@@ -641,6 +641,7 @@ SPECTACULAR_SETTINGS = {
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [FRONTEND / "locale"]
+FORMAT_MODULE_PATH = "controlplane.formats"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True

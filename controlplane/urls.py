@@ -2,14 +2,16 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.api.metrics import MetricsView
 from controlplane.observability import probes
-from controlplane.pages import sign_in
+from controlplane.pages import admin_words, sign_in
 
 admin.site.site_header = "Switchyard"
 admin.site.site_title = "Switchyard"
-admin.site.index_title = "Administration"
+admin.site.index_title = _("Administration")
+admin_words.apply(admin.site)
 
 handler400 = "controlplane.wellformed.bad_request_page"
 

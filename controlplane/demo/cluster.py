@@ -59,6 +59,17 @@ SHAPES = {
     "c": Shape(None, 0, 2, ("amd", "EPYC 9654"), 96),
 }
 
+# What devices declare: dense peak rates, GB/s of memory and watts, about as in the makers' data sheets.
+FEATURES: dict[str, dict[str, float]] = {
+    "H100": {"bf16_tflops": 989, "fp8_tflops": 1979, "memory_gbps": 3350, "watts": 700},
+    "MI300X": {"bf16_tflops": 1307, "fp8_tflops": 2615, "memory_gbps": 5300, "watts": 750},
+    "Ascend 910B": {"bf16_tflops": 313, "int8_tops": 626, "memory_gbps": 1600, "watts": 400},
+    "Xeon Platinum 8480C": {"memory_gbps": 307, "watts": 350},
+    "EPYC 9654": {"memory_gbps": 461, "watts": 360},
+    "Kunpeng 920": {"memory_gbps": 187, "watts": 180},
+    "Core i9-13900K": {"memory_gbps": 90, "watts": 253},
+}
+
 # Where some of the machines stand; the others have no labels.
 LABELS = {
     name: {"zone": "a", "rack": f"r{number}", "link-gbps": "400"}
@@ -164,6 +175,7 @@ class DemoCluster:
                 memory_bytes=512 * GIB,
                 capacity_milli=shape.cores * 1000,
                 numa=socket,
+                features=FEATURES[shape.cpu[1]],
                 simulated=True,
             )
             for socket in range(shape.sockets)
@@ -182,6 +194,7 @@ class DemoCluster:
                     numa=index * shape.sockets // shape.count,
                     link_group=0,
                     links=_links(name, shape, index),
+                    features=FEATURES[model],
                     simulated=True,
                 )
                 for index in range(shape.count)

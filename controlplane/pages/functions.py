@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.permissions import may_end
@@ -22,7 +23,13 @@ from controlplane.services.service import ServiceRefused
 
 NEWEST_CALLS = 20
 NEWEST_MINUTES = 15
-CALL_MARKS = {"QUEUED": "pending", "RUNNING": "running", "DONE": "completed", "DEAD": "failed"}
+# How a call is shown: the look of its mark and the word, as in the counts of the queue.
+CALL_MARKS = {
+    "QUEUED": ("pending", gettext_lazy("in the queue")),
+    "RUNNING": ("running", gettext_lazy("running")),
+    "DONE": ("completed", gettext_lazy("done")),
+    "DEAD": ("failed", gettext_lazy("given up")),
+}
 
 
 @login_required

@@ -24,6 +24,7 @@ TITLES = {
     "storage": gettext_lazy("Storage"),
     "secrets": gettext_lazy("Secrets"),
     "nodes": gettext_lazy("Nodes"),
+    "providers": gettext_lazy("Providers of nodes"),
 }
 
 

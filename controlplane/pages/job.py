@@ -27,6 +27,7 @@ from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.traces import LONGEST_S
 from controlplane.pages import gantt, time_range
 from controlplane.pages.counted import counted
+from controlplane.pages.device_strip import MEASURES, measure_of
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import LIVE_HEADER, page, reader, title_of
@@ -69,12 +70,6 @@ KINDS_OF_WAIT = {
     "service": gettext_lazy("nodes out of service"),
     "capacity": gettext_lazy("capacity"),
     "order": gettext_lazy("order of the queue"),
-}
-MEASURES = {
-    "utilisation": gettext_lazy("Utilisation"),
-    "memory": gettext_lazy("Memory"),
-    "power": gettext_lazy("Power"),
-    "temperature": gettext_lazy("Temperature"),
 }
 # Without scripts.
 LOG_LINES = 200
@@ -298,12 +293,11 @@ def _logs(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]
 
 
 def _metrics(request: HttpRequest, row: Job, job: dict[str, Any]) -> dict[str, Any]:
-    measure = request.GET.get("metric", "")
     return {
         "attempts": Attempt.objects.filter(stage__job=row).exists(),
         **time_range.asked(request, "15m"),
         "measures": list(MEASURES.items()),
-        "measure": measure if measure in MEASURES else "utilisation",
+        "measure": measure_of(request),
     }
 
 

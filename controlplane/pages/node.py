@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,22 +12,26 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit, may
-from controlplane.fleet.models import Device
-from controlplane.pages import links_graph
+from controlplane.fleet.models import Device, Node
+from controlplane.pages import links_graph, time_range
 from controlplane.pages.counted import counted
 from controlplane.pages.device import error_text
+from controlplane.pages.device_strip import MEASURES, measure_of, strip
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.topology import legend
-from controlplane.queries import jobs, nodes, topology
+from controlplane.queries import jobs, node_history, nodes, topology
 from controlplane.queries.devices import last_measured
 from controlplane.queries.overview import state_of
 from controlplane.queries.reading import API, redacted
+from controlplane.queries.shared import shared
 from controlplane.queries.words import told_texts
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_JOBS = 50
+MOST_PAST = 15
 ISOLATION = {
     "none": _("all stages are one user, who sees and may end all of them"),
     "user": _("a user per project; each sees the others' processes and all devices"),
@@ -75,6 +80,12 @@ def _last_measured(devices: Sequence[Mapping[str, Any]]) -> datetime | None:
     return last_measured(ids)
 
 
+def _past(node: Node, user: User) -> list[dict[str, Any]]:
+    """The stages that ran here before, with what they held of it in words."""
+    past = redacted(user, node_history.stages_of(node, user, MOST_PAST))
+    return [{**one, "held": counted(Counter(one["devices"]).elements())} for one in past]
+
+
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
     user = reader(request)
@@ -84,6 +95,14 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
     placed = _near(near.body["results"])
     looks = {device["uuid"]: _look(node, device) for device in node["devices"]}
     numbers = jobs_on(node["devices"])
+    row = Node.objects.get(name=node["name"])
+    over, measure = time_range.asked(request, "1h"), measure_of(request)
+    drawn = shared(
+        f"node {row.pk} {measure} {over['span_s']}",
+        user,
+        lambda: strip(node_history.measured(row, over["span_s"]), measure),
+        dict[str, Any],
+    )
     found = redacted(user, jobs.shown(jobs.visible(user).filter(number__in=numbers[:MOST_JOBS]).order_by("number")))
     return page(
         request,
@@ -97,6 +116,11 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "measured_at": _last_measured(node["devices"]),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": found,
+            "past": _past(row, user),
+            "over_time": drawn,
+            "measures": list(MEASURES.items()),
+            "measure": measure,
+            **over,
             "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "aside": node["conditions"].get("aside") or [],

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
-from django.utils.translation import get_language, gettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from controlplane import amounts
@@ -214,7 +214,7 @@ def _sign(code: str, href: str, params: Mapping[str, Any], reason: str = "") -> 
     """Make the sign with this code; ``reason`` is a specific or free text and replaces the detail of the code."""
     form = FORMS[code]
     shown = dict(params)
-    if "span_s" in params and not (get_language() or "en").startswith("en"):
+    if "span_s" in params:
         shown["span"] = amounts.span(params["span_s"])
     detail = reason or (gettext(form.detail).format_map(shown) if form.detail else "")
     title = gettext(form.title).format_map(shown)

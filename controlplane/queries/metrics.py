@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -102,8 +103,13 @@ def span(since_s: float, last: datetime | None = None) -> Span:
 
 def of_device(device: uuid.UUID, over: Span) -> list[list[float | None]]:
     """Utilisation, memory, power and temperature of a device in each step, whoever held it."""
-    values = {"begin": over.begin, "end": over.end, "step": over.step_s, "ids": [device]}
-    return _slots(_DEVICE, values, 4, over.steps).get(device) or [[None] * over.steps for _ in range(4)]
+    return of_devices([device], over).get(device) or [[None] * over.steps for _ in range(4)]
+
+
+def of_devices(devices: Sequence[uuid.UUID], over: Span) -> dict[uuid.UUID, list[list[float | None]]]:
+    """The same of each of these devices that was measured."""
+    values = {"begin": over.begin, "end": over.end, "step": over.step_s, "ids": list(devices)}
+    return _slots(_DEVICE, values, 4, over.steps)
 
 
 def series(job: Job, since_s: float) -> JobSeries:

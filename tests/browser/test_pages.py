@@ -111,6 +111,21 @@ def test_the_map_of_utilisation_shows_cells_and_not_a_gradient(open_page: Open, 
     assert re.search(r"g03 gpu0 · H100 · held, idle", page.locator("[data-view=links]").inner_html())
 
 
+@pytest.mark.parametrize("count", [5, 6, 7, 8, 9])
+def test_no_tile_of_the_overview_stands_alone_below_the_others(open_page: Open, count: int) -> None:
+    """A yard of seven models had six tiles in a row at 1280, and the seventh in a row of its own."""
+    page, _witness = open_page("/", width=1280)
+    rows = """async ([count, width]) => {
+        const tiles = document.querySelector(".y-tiles"), one = tiles.firstElementChild;
+        tiles.replaceChildren(...Array.from({ length: count }, () => one.cloneNode(true)));
+        return [...tiles.children].map(tile => Math.round(tile.getBoundingClientRect().top));
+    }"""
+    for width in (1280, 1366, 1440, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        tops = page.evaluate(rows, [count, width])
+        assert min(tops.count(top) for top in tops) > 1, f"{count} tiles at {width}: {tops}"
+
+
 def test_no_chart_offers_to_send_its_data_away(open_page: Open) -> None:
     page, _witness = open_page("/")
     _drawn(page)

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
 from controlplane.accounts import service
 from controlplane.accounts.models import Project, Token, User
@@ -189,3 +191,27 @@ def test_a_named_kind_may_stand_in_a_job_file_too(town: Town, settings: Any) -> 
 def test_a_row_by_a_field_that_names_none_is_refused_in_words(root: Client, field: str) -> None:
     answer = root.get(address(Pool, "change", 1), {"_to_field": field})
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_what_a_form_names_has_its_chinese(model: type) -> None:
+    """Django names models and fields after those of the code, which is English only."""
+    meta: Any = model._meta  # type: ignore[attr-defined]
+    shown = set(flatten_fieldsets(admin.site._registry[model].fieldsets or ())) | set(
+        admin.site._registry[model].list_display
+    )
+    fields = [field for field in meta.get_fields() if field.concrete and field.name in shown]
+    with translation.override("zh-hans"):
+        names = [meta.app_config.verbose_name, meta.verbose_name, meta.verbose_name_plural]
+        names += [field.verbose_name for field in fields if field.name != "uuid"]
+        assert [str(name) for name in names if not re.search("[\u4e00-\u9fff]", str(name))] == []
+    with translation.override("en"):
+        assert str(meta.verbose_name).isascii()
+
+
+def test_the_administration_leads_back_to_the_pages(root: Client) -> None:
+    page = root.get("/admin/", headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert '<div id="site-name"><a href="/">' in page
+    assert "yard/admin" in page
+    assert "资源池" in page
+    assert "Job_Templates" not in page

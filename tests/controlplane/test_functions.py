@@ -15,6 +15,7 @@ from controlplane.jobs.models import Bundle, Job
 from controlplane.services import replicas
 from controlplane.services.models import InferenceService, Replica
 from tests.controlplane.people import Town
+from tests.controlplane.test_pages import browser, text
 from tests.controlplane.test_services import FILE, SECRET, router, told
 
 __all__ = ["router"]
@@ -181,6 +182,10 @@ def test_a_call_that_fails_is_tried_again_later_and_given_up(town: Town, router:
     ended(router, taken(router)[0], 502, "the replica failed")
     shown = town.owner.read(f"{path}/{number}")
     assert (shown["state"], shown["tries"], shown["status"]) == ("DEAD", 2, 502)
+    page = text(browser(town.owner), f"/functions/{add}")
+    assert ("given up" in page, "Queue it again" in page, "DEAD" in page) == (True, True, False)
+    page = text(browser(town.owner), f"/functions/{add}", **{"Accept-Language": "zh-CN"})
+    assert ("已放弃" in page, "given up" in page, "DEAD" in page) == (True, False, False)
     assert town.owner.read(f"{PATH}/{add}")["function"]["queue"]["dead"] == 1
     assert town.owner.post(f"{path}/{number}/retry").json()["state"] == "QUEUED"
     assert town.owner.post(f"{path}/{number}/retry").status_code == 409

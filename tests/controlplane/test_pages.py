@@ -231,7 +231,10 @@ def test_a_link_signs_in_once_and_a_look_ahead_does_not_use_it_up(town: Town) ->
 
 
 def test_a_page_that_is_not_there_says_so(town: Town) -> None:
-    assert "Not found" in text(browser(town.owner), "/no/such/page", 404)
+    page = text(browser(town.owner), "/no/such/page", 404)
+    assert "Not found" in page
+    assert "There is no page at this address" in page
+    assert "404</p>" not in page, "not the name of a class of Python"
     assert "There is no job #4711" in text(browser(town.owner), "/jobs/4711", 404)
     text(browser(town.owner), "/nodes/nowhere", 404)
 

@@ -35,6 +35,7 @@ def test_what_is_borrowed_is_lent_by_those_who_leave_something_unused(town: Town
     assert "used 2, borrowed 1.5, lent 0" in page
     assert "third" not in page
     assert ">2 / 2<" in page, "what the pool has"
+    assert '<td data-label="您可以使用">是</td>' in text(browser(town.owner), "/quota", **{"Accept-Language": "zh-CN"})
 
 
 def test_the_page_shows_budgets_and_limits_of_ones_projects_only(town: Town) -> None:

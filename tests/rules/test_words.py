@@ -89,6 +89,8 @@ def test_the_compiled_catalogue_is_that_of_the_source() -> None:
         found = re.search(r'^msgid (".*"(?:\n".*")*)\nmsgstr (".*"(?:\n".*")*)', block, re.MULTILINE)
         if found:
             key, value = ("".join(ast.literal_eval(line) for line in part.split("\n")) for part in found.groups())
+            if within := re.search(r'^msgctxt "(.*)"$', block, re.MULTILINE):
+                key = f"{within[1]}\x04{key}"
             assert not key or compiled.get(key) == value, f"compile {LOCALE / 'django.po'} with msgfmt: {key!r}"
 
 

@@ -1,0 +1,1 @@
+"""How numbers are written in languages where Django's own way is not ours."""
