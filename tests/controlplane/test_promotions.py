@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from agents.protocol import Output as Left
 from agents.protocol import Exit, Phase, Progress
+from agents.protocol import Output as Left
 from controlplane.accounts.models import AuditEntry, Project, User
 from controlplane.jobs.models import Event, Job, Stage
 from controlplane.notifications.models import Notice, NoticeChoice, WebhookDelivery
 from controlplane.retention.kinds import _ended_jobs
-from controlplane.services import promotions, replicas
+from controlplane.services import promotions
 from controlplane.services.models import InferenceService, Promotion, Replica
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_services import SECRET, Cluster, told
