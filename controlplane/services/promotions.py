@@ -93,8 +93,10 @@ def note_completed(now: datetime) -> int:
 
 def _reported(values: Mapping[str, Any], metric: str) -> dict[str, Any]:
     """Return the numbers that were reported, and the metric of the gate, whatever it is."""
-    own = {metric: str(values[metric])[:40] if gate.finite(values[metric]) is None else values[metric]}
-    return {**curves.numbers(values), **own} if metric in values else curves.numbers(values)
+    found: dict[str, Any] = dict(curves.numbers(values))
+    if metric in values:
+        found[metric] = values[metric] if gate.finite(values[metric]) is not None else str(values[metric])[:40]
+    return found
 
 
 def refuse_homeless(now: datetime) -> None:
