@@ -65,6 +65,13 @@ def finish(cluster: Cluster, job: Job, digest: str = DIGEST, **values: Any) -> N
     assert stage.state == "COMPLETED"
 
 
+def follow(cluster: Cluster, seconds: float = 1.0) -> None:
+    """Let a second pass in which the replicas that were told to stop have ended."""
+    cluster.follow(seconds)
+    for stage in Stage.objects.filter(state="STOPPING"):
+        cluster.agent.set(stage, Phase.ENDED, exit=Exit(code=0, stopped=True))
+
+
 def refresh(one: Promotion) -> Promotion:
     one.refresh_from_db()
     return one
@@ -72,7 +79,7 @@ def refresh(one: Promotion) -> Promotion:
 
 def until_ended(cluster: Cluster, one: Promotion) -> Promotion:
     for _ in range(12):
-        cluster.follow()
+        follow(cluster)
         if refresh(one).ended_at is not None:
             break
     return one
@@ -86,7 +93,7 @@ def test_a_model_that_passes_is_served_by_new_replicas_and_the_old_ones_go_when_
     job = submit(cluster)
     one = complete(cluster, job, perplexity=12.5)
     before = set(Replica.objects.filter(ended_at=None).values_list("pk", flat=True))
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, cluster.row.revision, cluster.row.former) == ("TRIAL", 2, 1)
     assert Replica.objects.filter(pk__in=before, drains_at=None).count() == 2
     until_ended(cluster, one)
@@ -134,7 +141,7 @@ def test_a_gate_that_is_not_passed_changes_nothing_and_says_why(
     NoticeChoice.objects.create(user=owner, ends="failed", language="en")
     job = submit(cluster)
     one = complete(cluster, job, **values)
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, one.detail) == ("REFUSED", detail)
     assert (cluster.row.revision, cluster.row.revisions.count()) == (1, 1)
     job.refresh_from_db()
@@ -152,7 +159,7 @@ def test_what_an_earlier_attempt_reported_does_not_count(cluster: Cluster) -> No
     cluster.agent.set(job.stages.get(), Phase.ENDED, exit=failed, progress=progress)
     Stage.objects.filter(job=job).update(retry_at=None)
     one = complete(cluster, job)
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, one.detail) == ("REFUSED", "perplexity was never reported")
 
 
@@ -162,7 +169,7 @@ def test_an_attempt_is_promoted_once_however_often_it_is_told_and_looked_at(clus
     for _ in range(3):
         cluster.agent.report()
         promotions.note_completed(cluster.at)
-        cluster.follow()
+        follow(cluster)
     assert Promotion.objects.count() == 1
     until_ended(cluster, one)
     promotions.note_completed(cluster.at)
@@ -179,7 +186,7 @@ def test_two_at_once_follow_each_other_and_the_second_is_compared_with_the_first
         finish(cluster, job, perplexity=value)
     promotions.note_completed(cluster.at)
     rows = [Promotion.objects.get(job=job.number) for job in (first, second, third)]
-    cluster.follow()
+    follow(cluster)
     assert [refresh(one).state for one in rows] == ["TRIAL", "WAITING", "WAITING"]
     until_ended(cluster, rows[2])
     assert [refresh(one).state for one in rows] == ["PROMOTED", "REFUSED", "PROMOTED"]
@@ -191,7 +198,7 @@ def test_two_at_once_follow_each_other_and_the_second_is_compared_with_the_first
 def test_without_anything_to_compare_with_and_no_bound_nothing_passes(cluster: Cluster) -> None:
     gate = {"metric": "perplexity", "goal": "minimize", "better_than_serving": True}
     one = complete(cluster, submit(cluster, when=gate), perplexity=1.0)
-    cluster.follow()
+    follow(cluster)
     assert refresh(one).state == "REFUSED"
     assert "cannot be compared" in one.detail
 
@@ -200,34 +207,34 @@ def test_a_canary_with_bad_answers_is_taken_back(cluster: Cluster) -> None:
     job = submit(cluster, canary={"percent": "10%", "for": "10m", "errors_at_most": "1%"})
     one = complete(cluster, job, perplexity=3.0)
     for _ in range(4):
-        cluster.follow()
+        follow(cluster)
     assert (refresh(one).state, cluster.row.settings["canary"]) == ("TRIAL", 10)
     assert one.trial_at is not None
     empty: Any = {"router": "r", "members": [], "services": []}
     (service,) = told(cluster.router, "sync", empty)["services"]
     assert service["weights"] == {"2": 10, "1": 90}
     answered(cluster, 2, answers=19, errors=1)
-    cluster.follow()
+    follow(cluster)
     assert refresh(one).state == "TRIAL"
     answered(cluster, 2, answers=1, errors=0)
     answered(cluster, 1, answers=50, errors=50)
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, one.detail) == (
         "ROLLED_BACK", "1 of 20 answers failed, more than 1 %; revision 1 serves again",
     )  # fmt: skip
     assert (cluster.row.revision, cluster.row.former, cluster.row.settings["canary"]) == (1, None, 100)
     assert events(job)[-1] == "rolled_back"
     for _ in range(4):
-        cluster.follow()
+        follow(cluster)
     assert {each.revision.number for each in Replica.objects.filter(ended_at=None)} == {1}
 
 
 def test_a_canary_that_does_well_gets_everything_when_its_time_is_over(cluster: Cluster) -> None:
     one = complete(cluster, submit(cluster, canary={"for": "1m"}), perplexity=3.0)
     for _ in range(4):
-        cluster.follow()
+        follow(cluster)
     answered(cluster, 2, answers=5, errors=0)
-    cluster.follow(61)
+    follow(cluster, 61)
     assert (refresh(one).state, cluster.row.settings["canary"]) == ("PROMOTED", 100)
     assert one.detail.endswith("0 of 5 answers failed")
 
@@ -243,7 +250,7 @@ def answered(cluster: Cluster, revision: int, *, answers: int, errors: int) -> N
 def test_a_model_that_does_not_load_is_taken_back_with_the_reason(cluster: Cluster) -> None:
     one = complete(cluster, submit(cluster), perplexity=3.0)
     for _ in range(60):
-        cluster.follow(20)
+        follow(cluster, 20)
         for row in Replica.objects.filter(revision__number=2, ended_at=None, job__isnull=False):
             stage = Stage.objects.get(job__number=row.job)
             if stage.state == "RUNNING":
@@ -260,7 +267,7 @@ def test_rights_are_judged_again_when_the_stage_has_completed(cluster: Cluster) 
     job = submit(cluster, cluster.town.lead)
     Member.objects.filter(user__username="lead").update(role="member")
     one = complete(cluster, job, perplexity=3.0)
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, one.user) == ("REFUSED", "lead")
     assert one.detail == "lead may not change service chat of project default any more"
 
@@ -312,7 +319,7 @@ def test_a_service_of_that_name_in_another_project_is_untouched(cluster: Cluster
     job = submit(cluster)
     InferenceService.objects.update(project=other)
     one = complete(cluster, job, perplexity=3.0)
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, cluster.row.revision) == ("REFUSED", 1)
     assert one.detail == "the project has no service chat any more"
 
@@ -338,9 +345,9 @@ def test_another_file_keeps_the_promoted_model_unless_it_names_one_and_a_rollbac
 def test_somebody_who_rolls_back_during_the_trial_ends_it(cluster: Cluster) -> None:
     one = complete(cluster, submit(cluster, canary={}), perplexity=3.0)
     for _ in range(3):
-        cluster.follow()
+        follow(cluster)
     assert cluster.town.owner.post(f"/services/{cluster.number}/rollback", {}).status_code == 200
-    cluster.follow()
+    follow(cluster)
     assert (refresh(one).state, one.detail) == ("REPLACED", "somebody had revision 1 serve meanwhile")
 
 
