@@ -104,12 +104,19 @@ def _gate(part: Section) -> dict[str, Any]:
             "goal", _("goal is missing: is a smaller number better (minimize) or a larger (maximize)"), "missing"
         )
     return {
-        "metric": gate.read("metric", text(LONGEST_NAME), ""),
+        "metric": gate.read("metric", _metric, ""),
         "at_most": most,
         "at_least": least,
         "goal": goal,
         "better_than_serving": is_better,
     }
+
+
+def _metric(value: object) -> str:
+    name = text(LONGEST_NAME)(value)
+    if not name.isprintable():
+        raise Unacceptable(_("must be a name in one line, not {value}").format(value=shown(value)))
+    return name
 
 
 def _canary(part: Section) -> dict[str, Any]:

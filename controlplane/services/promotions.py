@@ -158,7 +158,9 @@ def _judge(one: Promotion, row: InferenceService, revisions: Mapping[int, Servic
     why = told(clause(verdict.code, **verdict.params))
     if not verdict.passes:
         return _refused(one, why, now)
-    pool = Pool.objects.filter(name=serves.template.get("pool") or "default").first()
+    # The newest file holds, also where its replicas do not answer yet.
+    base = revisions[row.revision] if not revisions[row.revision].is_failed else serves
+    pool = Pool.objects.filter(name=base.template.get("pool") or "default").first()
     if pool is None:
         return _refused(one, told(clause("PromotionNoModel", why=verbatim("the pool of the service is gone"))), now)
     with override("en"):
@@ -166,10 +168,10 @@ def _judge(one: Promotion, row: InferenceService, revisions: Mapping[int, Servic
         if not left.digest:
             return _refused(one, told(clause("PromotionNoModel", why=verbatim(left.fault))), now)
         try:
-            read = file.read(file.with_promoted(serves.file))
+            read = file.read(file.with_promoted(base.file))
         except InvalidSpec as error:
             return _refused(one, told(clause("PromotionNoModel", why=verbatim(str(error)))), now)
-    _begin(one, row, revisions, read, serves, left.digest, why, now)
+    _begin(one, row, revisions, read, base, left.digest, why, now)
     return True
 
 
@@ -190,7 +192,7 @@ def _begin(
     row: InferenceService,
     revisions: Mapping[int, ServiceRevision],
     read: file.ServiceFile,
-    serves: ServiceRevision,
+    base: ServiceRevision,
     digest: str,
     why: Told,
     now: datetime,
@@ -203,7 +205,7 @@ def _begin(
         "digest": digest,
         "reported": curves.numbers(one.reported),
     }
-    add_revision(row, number, serves.file, read, serves.bundle, one.user, now, model_job=one.job, model=model)
+    add_revision(row, number, base.file, read, base.bundle, one.user, now, model_job=one.job, model=model)
     # What did not serve is nothing to come back to.
     turn_to(row, number, revisions[row.revision])
     if row.former not in revisions or revisions[row.former or 0].is_failed:

@@ -71,8 +71,12 @@ def key_of(replica: Replica) -> str:
 
 def follow_all(now: datetime) -> int:
     """Let all services have what they are to have; return how many were looked at."""
-    promotions.note_completed(now)
-    promotions.refuse_homeless(now)
+    try:
+        promotions.note_completed(now)
+        promotions.refuse_homeless(now)
+    except Exception:
+        # Services go on without it.
+        log.exception("completed stages could not be noted for promotion")
     numbers = list(InferenceService.objects.order_by("pk").values_list("pk", flat=True)[:MOST_IN_A_LOOK])
     return sum(follow_one(number, now) for number in numbers)
 

@@ -19,7 +19,7 @@ from controlplane.jobs import masked, possible, sealed
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
 from controlplane.services import file
-from controlplane.services.models import InferenceService, ServiceRevision
+from controlplane.services.models import InferenceService, Promotion, ServiceRevision
 
 MOST_OF_A_PROJECT: Final = 100
 MOST_REVISIONS: Final = 50
@@ -89,6 +89,9 @@ def change(
         else:
             current.file = dict(given)
             current.save(update_fields=["file"])
+            if locked.promotions.filter(state=Promotion.State.TRIAL).exists():
+                # The trial of a promotion goes on with its share.
+                read = replace(read, settings={**read.settings, "canary": locked.settings["canary"]})
         locked.settings = read.settings
         _save(locked, now, before, f"{noun}.change")
     return locked
