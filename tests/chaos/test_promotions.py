@@ -119,7 +119,7 @@ def test_a_fine_tune_is_trained_validated_promoted_and_answers(yard: Yard, servi
     assert promotion(service)["state"] == "REFUSED"
     assert "is below 0.05" in promotion(service)["detail"]
     assert service.now["service"]["revision"] == 2
-    assert ask(service).json() == {**ask(service).json(), "choices": after.json()["choices"]}
+    assert ask(service).json()["choices"] == after.json()["choices"]
     yard.client.services.roll_back(service.id)
     assert eventually(service.settled), service.now
     assert ask(service).json()["choices"][0]["text"] == before
