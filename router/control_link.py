@@ -76,12 +76,15 @@ class ControlLink:
     async def sync(self, pools: Pools) -> None:
         """Send one report and take the table. Raises OSError or ValueError; what was to be told is told next time."""
         told = {pool: pool.news() for pool in pools.by_name.values()}
-        report = Report(self._name, [place.news() for place in pools.places()], list(told.values()))
+        of_places = {place: place.news() for place in pools.places()}
+        report = Report(self._name, list(of_places.values()), list(told.values()))
         try:
             table = msgspec.json.decode(await self._post(SYNC_PATH, msgspec.json.encode(report)), type=Table)
         except (OSError, ValueError):
             for pool, news in told.items():
                 pool.put_back(news)
+            for place, counts in of_places.items():
+                place.put_back(counts)
             raise
         pools.update(table)
 

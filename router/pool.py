@@ -44,6 +44,11 @@ class Place:
         self.remembered = Remembered()
         self.load: EngineLoad | None = None
         self.foreign = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.answers = self.errors = 0
+        self.first_bytes = [0] * (len(BOUNDS) + 1)
 
     def takes(self, most: int, now: float) -> bool:
         """Whether it may get a request."""
@@ -63,8 +68,17 @@ class Place:
         if load.room:
             self.remembered.keep(load.room)
 
-    def failed(self, why: str) -> None:
-        """Count a failure of a request; after several in a row it gets none for a while."""
+    def count(self, status: int, seconds: float) -> None:
+        """Count an answer that has begun."""
+        self.answers += 1
+        self.errors += status >= 500
+        self.first_bytes[bisect_left(BOUNDS, seconds)] += 1
+
+    def failed(self, why: str, *, is_counted: bool = False) -> None:
+        """Count a failure of a request, whose answer may have been counted when it began; after several in a row it
+        gets none for a while."""
+        self.answers += not is_counted
+        self.errors += 1
         self.failures += 1
         self.fault = why[:200]
         if self.failures >= PATIENCE:
@@ -87,11 +101,22 @@ class Place:
             self.is_healthy = False
 
     def news(self) -> MemberNews:
+        """Return how it is and its counts since the last call, and begin anew."""
         is_well = self.is_healthy and time.monotonic() >= self.open_until
         tokens = self.reading + self.writing
-        return MemberNews(
-            self.member.id, is_well, self.outstanding, self.member.draining, self.fault, tokens, self.load
-        )
+        told = MemberNews(
+            self.member.id, is_well, self.outstanding, self.member.draining, self.fault, tokens, self.load,
+            self.answers, self.errors, self.first_bytes if self.answers or self.errors else [],
+        )  # fmt: skip
+        self._forget()
+        return told
+
+    def put_back(self, news: MemberNews) -> None:
+        """Count again what a report told that was not taken."""
+        self.answers += news.answers
+        self.errors += news.errors
+        if news.first_bytes:
+            self.first_bytes = [a + b for a, b in zip(self.first_bytes, news.first_bytes, strict=True)]
 
     def close(self) -> None:
         """Close the connections that nobody uses."""

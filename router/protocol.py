@@ -130,7 +130,12 @@ class EngineLoad(Struct, frozen=True, omit_defaults=True):
 
 class MemberNews(Struct, frozen=True):
     """How a replica is: whether it answers its health check, how many requests it is busy with, and how many tokens
-    of prompts and answers these have to read and write. ``load`` is what its engine says, null if it is not asked."""
+    of prompts and answers these have to read and write. ``load`` is what its engine says, null if it is not asked.
+
+    ``answers`` is how many requests it answered or failed since the last report that was taken, ``errors`` how many of
+    them it failed: with a status of 500 or more, without an answer, or in the middle of one. ``first_bytes`` are counts
+    by ``BOUNDS`` of the times from when it was asked.
+    """
 
     id: Count
     healthy: bool
@@ -139,6 +144,9 @@ class MemberNews(Struct, frozen=True):
     fault: Annotated[str, Meta(max_length=200)] = ""
     tokens: Count = 0
     load: EngineLoad | None = None
+    answers: Count = 0
+    errors: Count = 0
+    first_bytes: Annotated[list[Count], Meta(max_length=len(BOUNDS) + 1)] = []
 
 
 class ServiceNews(Struct, frozen=True):

@@ -88,7 +88,7 @@ class Routing:
             try:
                 await self._asked(front, pool, taken, began)
             except Broken as broken:
-                place.failed(str(broken))
+                place.failed(str(broken), is_counted=broken.is_late)
                 last = str(broken)
                 if broken.is_late:
                     front.abort()
@@ -132,14 +132,17 @@ class Routing:
 class _Timed:
     """Passes an answer on to the caller, and notes when it began."""
 
-    __slots__ = ("_began", "_front", "_pool", "_taken")
+    __slots__ = ("_asked", "_began", "_front", "_pool", "_taken")
 
     def __init__(self, front: Carried, pool: Pool, taken: Taken, began: float) -> None:
         self._front, self._pool, self._taken, self._began = front, pool, taken, began
+        self._asked = time.monotonic()
 
     def begin(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
-        self._pool.count_first_byte(time.monotonic() - self._began)
+        now = time.monotonic()
+        self._pool.count_first_byte(now - self._began)
         self._pool.errors += status >= 500
+        self._taken.place.count(status, now - self._asked)
         self._taken.begun()
         self._front.let_go()
         self._front.begin(status, headers, length)

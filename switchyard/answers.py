@@ -2230,13 +2230,14 @@ class ServiceAccountList(TypedDict):
 
 
 class ServiceDetail(TypedDict):
-    """A service with its file, its replicas (open ones and the newest that ended), revisions and last hour."""
+    """A service with its file, its replicas (open ones and the newest that ended), revisions, the newest ...."""
 
     service: Service
     file: dict[str, Any]
     settings: dict[str, Any]
     replicas: list[ServiceReplica]
     revisions: list[ServiceRevisionShown]
+    promotions: list[ServicePromotion]
     minutes: list[ServiceMinuteShown]
 
 
@@ -2258,6 +2259,30 @@ class ServicePage(TypedDict):
     results: list[Service]
     next: str | None
     previous: str | None
+
+
+class ServicePromotion(TypedDict):
+    """The promotion of the model of a job's stage."""
+
+    id: int
+    service: str
+    project: str
+    job: int
+    stage: str
+    model: str
+    user: str
+    state: str
+    metric: str
+    value: float | None
+    gate: str
+    canary: int | None
+    detail: str
+    revision: int | None
+    former: int | None
+    answers: int
+    errors: int
+    made_at: str
+    ended_at: str | None
 
 
 class ServiceReplica(TypedDict):
@@ -2288,6 +2313,9 @@ class ServiceRevisionShown(TypedDict):
     ready_at: str | None
     failed: bool
     fault: str
+    model_job: int | None
+    model: str
+    digest: str
 
 
 class ServiceTraffic(TypedDict):

@@ -4,20 +4,22 @@ schedules and retention."""
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import timedelta
 from typing import Any
 
 from controlplane.accounts.models import Project, User
+from controlplane.clauses import clause, joined, told
 from controlplane.demo.cluster import DemoCluster
 from controlplane.functions import options as function_options
 from controlplane.functions.models import DeployedFunction
-from controlplane.jobs.models import Part
+from controlplane.jobs.models import Job, Part
 from controlplane.pools.models import Budget, Limit, Pool, Quota
 from controlplane.providers.models import NodeProvider, Pilot
 from controlplane.retention.models import Override, Removal
 from controlplane.schedules.models import Schedule, ScheduleRun
 from controlplane.services import file as service_file
-from controlplane.services.models import InferenceService
+from controlplane.services.models import InferenceService, Promotion
 from controlplane.sites.models import Site, SiteJob
 from controlplane.usage import ledger
 from controlplane.usage.models import LedgerDay, LedgerEntry, Price
@@ -61,11 +63,59 @@ def _served(cluster: DemoCluster) -> None:
                 ended_at=cluster.now - timedelta(days=2) if number == 1 else None, is_healthy=number == 2,
                 outstanding=3 if number == 2 else 0, news_at=cluster.now,
             )  # fmt: skip
+    _promoted(cluster, row)
     for ago in range(60):
         counts = [0, 4, 60, 140, 90, 30, 6, 1, 0, 0, 0, 0, 0, 0]
         row.minutes.create(
             at=(cluster.now - timedelta(minutes=ago)).replace(second=0, microsecond=0), requests=sum(counts),
             refused=2 if ago % 20 == 3 else 0, retried=ago % 7 == 0, queued=ago % 5, replicas=2, first_bytes=counts,
+        )  # fmt: skip
+
+
+def _promoted(cluster: DemoCluster, row: InferenceService) -> None:
+    """What jobs brought to a service: the model that serves, one that is no better, and one that did badly on trial."""
+    job = Job.objects.filter(project=row.project, state="COMPLETED").order_by("-number")[0]
+    stage = job.stages.order_by("-index")[0].name
+    asked = {
+        "service": row.name, "from": stage, "output": "model", "metric": "perplexity", "at_most": 20.0,
+        "at_least": None, "goal": "minimize", "better_than_serving": True,
+        "canary": {"percent": 10.0, "for_s": 600.0, "errors_at_most": 1.0, "first_byte_s": None},
+    }  # fmt: skip
+    serving = row.revisions.get(number=2)
+    serving.model_job = job.number
+    serving.model = {"stage": stage, "output": "model", "digest": "5e" * 32, "reported": {"perplexity": 12.4}}
+    serving.save(update_fields=["model_job", "model"])
+    state = Promotion.State
+    errors = told(clause("TrialErrors", errors=4, answers=38, most="1"))
+    ends = (
+        (state.PROMOTED, 12.4, 2, 1, told(clause("TrialPassed", errors=1, answers=512)), 512, 1),
+        (
+            state.REFUSED,
+            13.1,
+            None,
+            None,
+            told(clause("GateNotBetter", metric="perplexity", value="13.1", serving="12.4")),
+            0,
+            0,
+        ),
+        (
+            state.ROLLED_BACK,
+            11.9,
+            3,
+            2,
+            joined([errors, told(clause("PromotionTakenBack", revision=2))], "Semicolon"),
+            38,
+            4,
+        ),
+    )
+    for ago, (ended, value, revision, former, why, answers, failed) in zip((48, 20, 5), ends, strict=True):
+        at = cluster.now - timedelta(hours=ago)
+        row.promotions.create(
+            attempt=uuid.uuid5(uuid.NAMESPACE_OID, f"promotion {ago}"), project=row.project, name=row.name,
+            job=job.number, stage=stage, user=job.user.get_username(), asked=asked,
+            reported={"perplexity": value}, state=ended, detail=why.text, said=why.said, value=value,
+            revision=revision, former=former, answers=answers, errors=failed, made_at=at, trial_at=at,
+            ended_at=at + timedelta(minutes=11),
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ ANY, NEVER = "any", "never"
 MOST: Final = 50
 ON_SITE_LOST: Final = ("wait", "restart")
 # What a stage and a job have here only.
-_STAYS: Final = ("inputs", "outputs", "mounts", "secrets", "named_secrets", "ports", "only_on", "constraint")
+_STAYS: Final = ("inputs", "outputs", "mounts", "secrets", "named_secrets", "ports", "only_on", "constraint", "promote")
 _STAYS_WITH_JOB: Final = ("array", "reservation")
 
 

@@ -23,6 +23,7 @@ from controlplane.jobs import (
     mounts,
     notify,
     profiling,
+    promotion,
     spec,
     utilization_policy,
     web_ports,
@@ -81,6 +82,9 @@ def _given(*keys: str) -> Schema:
 
 
 _NOT_BOTH: Final[Schema] = {"not": _given("run", "command")}
+_SHARE: Final[Schema] = {
+    "type": ["number", "string"], "pattern": r"^\s*[0-9]{1,3}(?:\.[0-9]{1,6})?%?\s*$", "minimum": 0, "maximum": 100,
+}  # fmt: skip
 _SIZE: Final[Schema] = {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+(?:\.[0-9]+)?\s*[A-Za-z]*\s*$"}
 _DURATION: Final[Schema] = {
     "type": ["number", "string"], "pattern": r"^\s*(?:[0-9]|[Pp][0-9Tt])", "maxLength": 60, "minimum": 0,
@@ -183,10 +187,11 @@ def _shared() -> Schema:
     text = _text
     source = _mapping(
         {
-            "from": text(63, "A stage that it needs"),
+            "job": _whole(1, 2**53, "The number of an earlier job of the project, with from and output"),
+            "from": text(63, "A stage that it needs, or a stage of that job"),
             "output": text(63, "Which output of that stage"),
             "source": text(2000, "An absolute path, or the https:// address of a file"),
-            "sha256": _pattern(_SHA256, "The digest of the source"),
+            "sha256": _pattern(_SHA256, "The digest of the source, or of the output of an earlier job"),
             "path": text(600, "The name of the input for the stage"),
             "shard": {"type": "boolean", "description": "Each rank reads its share"},
         }
@@ -325,6 +330,7 @@ def _stage() -> Schema:
         {
             **_shared(),
             "name": _pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "Other stages and the logs refer to it"),
+            "promote": _promote(),
             "kind": _one_of(demand.AFFINITY, "Decides on which devices it runs where devices says nothing"),
             "needs": _list(
                 {
@@ -437,6 +443,43 @@ def _notify() -> Schema:
     return _list(_mapping(one, ["on", "to"]), notify.MOST, description="Who is told of what")
 
 
+def _promote() -> Schema:
+    bound = {"type": "number", "minimum": -promotion.LARGEST, "maximum": promotion.LARGEST}
+    gate = _keyed(
+        promotion.GATE_KEYS,
+        {
+            "metric": _text(curves.LONGEST_NAME, "A number that the stage reports"),
+            "at_most": _told(bound, "It passes up to this"),
+            "at_least": _told(bound, "It passes from this on"),
+            "goal": _one_of(promotion.GOALS, "Which number is better"),
+            "better_than_serving": {"type": "boolean", "description": "It must be better than that of what serves"},
+        },
+        ["metric"],
+    )
+    canary = _keyed(
+        promotion.CANARY_KEYS,
+        {
+            "percent": _told(_SHARE, "The share of the requests that the new revision gets: 10%"),
+            "for": _duration("How long it is tried, from its first answer"),
+            "errors_at_most": _told(_SHARE, "The share of its answers that may fail: 1%"),
+            "first_byte_at_most": _duration("In which 95 of 100 answers must begin"),
+        },
+    )
+    return _told(
+        _keyed(
+            promotion.KEYS,
+            {
+                "service": _text(63, "A service of the project"),
+                "model": _text(127, "An output of the stage, or STAGE/OUTPUT of one that it needs"),
+                "when": _told(gate, "The gate that the model must pass"),
+                "canary": _told(canary, "How it is tried before it gets all requests"),
+            },
+            ["service", "model", "when"],
+        ),
+        "The service to which its model goes when the stage has completed, and behind which gate",
+    )
+
+
 def _keyed(keys: Iterable[str], properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
     """Return a mapping with exactly the keys that the parser knows; KeyError for one that has no description here."""
     return _mapping({key: properties[key] for key in keys}, required)
@@ -470,6 +513,7 @@ def schema(url: str = "") -> Schema:
             "array": _array(),
             "depends_on": _depends_on(),
             "notify": _notify(),
+            "promote": _promote(),
         },
     )
     # A command of the job is the default of its stages, each of which may have the other.

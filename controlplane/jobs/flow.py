@@ -1,18 +1,37 @@
-"""Parses ``inputs`` and ``outputs`` of a job file: what a stage reads and leaves, addressed by digest."""
+"""Parses ``inputs`` and ``outputs`` of a job file: what a stage reads and leaves, addressed by digest.
+
+An input may be an output of an earlier stage, of a stage of an earlier job of the same project, or a named source.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from controlplane.accounts.models import Project
 from controlplane.jobs.section import Section
-from controlplane.jobs.values import Unacceptable, flag, matching, nearest, shown, text
+from controlplane.jobs.values import Unacceptable, flag, matching, nearest, shown, text, whole
+from controlplane.pools.models import Pool
 
 MOST: Final = 64
+
+
+class LeftOutput(NamedTuple):
+    """An output that a stage of an earlier job has left: its digest, or why it cannot be read; and where it lies on
+    the storage that the nodes of the pool share."""
+
+    digest: str
+    path: str = ""
+    fault: str = ""
+
+
+NOT_LEFT: Final = LeftOutput("")
+# A project, the pool that reads it, a job's number, a stage, an output, and its digest if it must be a certain one.
+Left = Callable[[Project, Pool, int, str, str, str], LeftOutput]
 _SHA256 = matching(re.compile(r"[0-9a-f]{64}"), gettext_noop("a SHA-256: 64 hexadecimal digits"))
 _OUTPUT = matching(
     re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"),
@@ -46,15 +65,36 @@ def outputs(section: Section) -> list[str]:
     return names
 
 
-def inputs(section: Section) -> list[dict[str, Any]]:
-    """Read the inputs of a stage: outputs of other stages, and files or folders by source and digest."""
+def left(project: Project, pool: Pool, job: int, stage: str, output: str, digest: str) -> LeftOutput:
+    """Return what a stage of a job of this project has left last under this name, for a job in this pool."""
+    from controlplane.jobs.models import Output, Stage  # they are read after job files are
+
+    of = Stage.objects.select_related("job__pool").filter(job__number=job, job__project=project, name=stage).first()
+    found = Output.objects.filter(stage=of, name=output, **({"digest": digest} if digest else {}))
+    newest = found.order_by("-at").first() if of else None
+    if of is None or newest is None:
+        said = _("no stage {stage} of a job #{job} of project {project} has left an output {output}")
+        return LeftOutput("", "", said.format(stage=shown(stage), job=job, project=project.name, output=shown(output)))
+    storage = of.job.pool.storage_path
+    if storage and storage != pool.storage_path:
+        said = _("it lies on the storage that nodes of pool {other} share, which those of pool {pool} do not have")
+        return LeftOutput("", "", said.format(other=of.job.pool.name, pool=pool.name))
+    return LeftOutput(newest.digest, f"{storage}/{job}/outputs/{stage}/{output}" if storage else "")
+
+
+def inputs(
+    section: Section, left: Left, project: Project | None = None, pool: Pool | None = None
+) -> list[dict[str, Any]]:
+    """Read the inputs of a stage: outputs of other stages and jobs, and files or folders by source and digest."""
     found: list[dict[str, Any]] = []
     for index, each in enumerate(section.each("inputs", MOST)):
         at = section.at(f"/inputs/{index}")
-        part = Section(each, at, section.refusals, ("from", "output", "source", "sha256", "path", "shard"))
+        part = Section(each, at, section.refusals, ("job", "from", "output", "source", "sha256", "path", "shard"))
         if not isinstance(each, dict):
             continue
-        one = _of_stage(part) if part.has("from") else _of_source(part)
+        one = _of_stage(part) if part.has("from") or part.has("job") else _of_source(part)
+        if one is not None and part.has("job"):
+            one = _of_job(part, one, left, project, pool)
         if one is None:
             continue
         if part.read("shard", flag, False):
@@ -67,7 +107,8 @@ def inputs(section: Section) -> list[dict[str, Any]]:
 
 
 def _of_stage(part: Section) -> dict[str, Any] | None:
-    for key in ("source", "sha256"):
+    # With a job the digest says which content it must be, if the stage ran more than once.
+    for key in ("source",) if part.has("job") else ("source", "sha256"):
         if part.has(key):
             part.refuse(key, _("give from (a stage's output) or {key}, not both").format(key=key), "exclusive")
     stage, output = part.read("from", text(63), ""), part.read("output", _OUTPUT, "")
@@ -76,6 +117,19 @@ def _of_stage(part: Section) -> dict[str, Any] | None:
     if not stage or not output:
         return None
     return {"name": part.read("path", _PATH, f"{stage}/{output}"), "from": stage, "output": output}
+
+
+def _of_job(
+    part: Section, one: dict[str, Any], left: Left, project: Project | None, pool: Pool | None
+) -> dict[str, Any] | None:
+    number = part.read("job", whole(1, 2**53), 0)
+    if not number or project is None or pool is None:
+        return None
+    found = left(project, pool, number, one["from"], one["output"], part.read("sha256", _SHA256, ""))
+    if not found.digest:
+        part.refuse("job", found.fault, "unknown_output")
+        return None
+    return {**one, "job": number, "digest": found.digest, **({"at": found.path} if found.path else {})}
 
 
 def _of_source(part: Section) -> dict[str, Any] | None:
@@ -119,7 +173,7 @@ def check(job: Section, stages: Sequence[Any]) -> None:
     for index, stage in enumerate(stages):
         for place, one in enumerate(stage.request.get("inputs", [])):
             at, source = f"/stages/{index}/inputs/{place}", by_name.get(one.get("from"))
-            if "from" not in one:
+            if "from" not in one or "job" in one:
                 continue
             if source is None or one["from"] not in stage.needs:
                 detail = _("{stage} is not among the stages that it needs; {others}").format(

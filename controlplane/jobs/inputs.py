@@ -39,6 +39,8 @@ def resolved(stage_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, list[Input]]:
 
 def _input(one: dict[str, Any], storage: str, number: int, outputs: dict[str, str]) -> Input | None:
     shard = bool(one.get("shard"))
+    if "job" in one:
+        return Input(one["name"], one["digest"], path=one.get("at", ""), shard=shard)
     if "from" not in one:
         return Input(one["name"], one["digest"], kind=one["kind"], source=one["source"], shard=shard)
     digest = outputs.get(f"{one['from']}/{one['output']}", "")

@@ -253,6 +253,11 @@ class Stage(models.Model):
                 fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")
             ),
             models.Index(
+                fields=["-ended_at"],
+                name="stage_promotes",
+                condition=Q(state="COMPLETED", request__has_key="promote"),
+            ),
+            models.Index(
                 fields=["id"],
                 name="stage_open_ports",
                 condition=~Q(state__in=sorted(FINAL)) & Q(request__has_key="ports"),

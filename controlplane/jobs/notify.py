@@ -16,7 +16,10 @@ from controlplane.accounts.models import Project, User
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Unacceptable, nearest, shown
 
-EVENTS: Final = ("started", "completed", "failed", "cancelled", "preempted", "requeued", "held_idle")
+EVENTS: Final = (
+    "started", "completed", "failed", "cancelled", "preempted", "requeued", "held_idle", "promoted", "gate_refused",
+    "rolled_back",
+)  # fmt: skip
 MOST: Final = 16
 EMAIL: Final = "email"
 WEBHOOK: Final = "webhook:"

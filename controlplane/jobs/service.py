@@ -823,6 +823,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     node_amounts.check(parts)
     resized = _resized(jobs, placings)
     move([placing.stage for placing in placings], What.PLACE)
+    _forget_reported([placing.stage for placing in placings])
     Attempt.objects.bulk_create(attempts)
     Part.objects.bulk_create(parts)
     Claim.objects.bulk_create(claims)
@@ -837,6 +838,13 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         )
         for placing in placings
     ]
+
+
+def _forget_reported(stages: Sequence[Stage]) -> None:
+    """Forget what earlier attempts of stages reported whose model is judged by it: only the last one's counts."""
+    again = [stage.id for stage in stages if stage.attempt_count > 1 and "promote" in stage.request]
+    if again:
+        Stage.objects.filter(id__in=again).update(values={})
 
 
 def _accelerators(placing: Placing) -> int:

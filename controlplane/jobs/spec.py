@@ -37,6 +37,7 @@ from controlplane.jobs import (
     mounts,
     notify,
     profiling,
+    promotion,
     utilization_policy,
     web_ports,
 )
@@ -72,10 +73,10 @@ STAGE_DEFAULTS: Final = (
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
-    "array", "depends_on", "notify", "reservation",
+    "array", "depends_on", "notify", "reservation", "promote",
     *STAGE_DEFAULTS,
 )  # fmt: skip
-STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
+STAGE_KEYS: Final = ("name", "kind", "needs", "promote", *STAGE_DEFAULTS)
 # Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
     "venv", "shm",
@@ -146,6 +147,10 @@ class SubmitRules:
     # Why a job in a project and pool may not use a reservation; empty if it may.
     reservation: Callable[[str, Project, Pool], str] = lambda name, project, pool: ""
     sites: Callable[[], Collection[str]] = tuple
+    # Why the model of a job may not be promoted to a service of a project; empty if it may.
+    promotable: promotion.Services = lambda name, project: ""
+    # What a stage of an earlier job of a project has left.
+    left: flow.Left = lambda project, pool, job, stage, output, digest: flow.NOT_LEFT
     cluster: str = ""
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
@@ -241,6 +246,8 @@ def rules_for(user: User) -> SubmitRules:
         no_mail=cache(lambda: notify.no_mail(user)),
         reservation=reservations.refusal_for(user),
         sites=cache(_sites),
+        promotable=promotion.refusal_for(user),
+        left=flow.left,
         cluster=settings.CLUSTER_NAME,
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
@@ -311,6 +318,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
     git = git_ask.read(job, project, rules.secrets)
     stages = _reserved(job, rules, project, pool, _stages(job, rules, project, pool, preemptible))
+    promotion.check(job, stages)
     away.check(job, [stage.request for stage in stages])
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
@@ -495,6 +503,8 @@ def _stages(
     if not listed and isinstance(job.values["stages"], list):
         detail = _("stages must be a list of 1 to {n} stages; leave it out for a job of one").format(n=MAX_STAGES)
         job.refuse("stages", detail, "not_a_list")
+    if job.has("promote"):
+        job.refuse("promote", _("promote belongs to the stage that judges the model, not to all stages"), "not_here")
     shared = {key: job.values[key] for key in STAGE_DEFAULTS if job.has(key)}
     resolved: list[ResolvedStage] = []
     for index, each in enumerate(listed):
@@ -598,7 +608,7 @@ def _stage(
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
     folders = mounts.read(section, pool, ways)
-    reads, leaves = flow.inputs(section), flow.outputs(section)
+    reads, leaves = flow.inputs(section, rules.left, project, pool), flow.outputs(section)
     held = partial(rules.secrets, project) if project is not None else tuple
     secrets, named = demand.secrets(section, ways, project.name if project else "", held)
     launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
@@ -640,6 +650,7 @@ def _stage(
         **profiling.read(section),
         **web_ports.read(section),
         **_elsewhere(section, rules),
+        **promotion.read(section, name, project, rules.promotable),
         "kind": kind,
     }
     begin_at = section.read("begin", _begin, None)

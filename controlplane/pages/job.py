@@ -30,8 +30,9 @@ from controlplane.pages.counted import counted
 from controlplane.pages.device_strip import MEASURES, measure_of
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, explained, partitions, places, step_text
 from controlplane.pages.running import released, running
+from controlplane.pages.services import PROMOTION_MARKS
 from controlplane.pages.shell import LIVE_HEADER, page, reader, title_of
-from controlplane.queries import arrays, failures, jobs, pace, receipts, traces, waits, web_ports
+from controlplane.queries import arrays, failures, jobs, pace, receipts, services, traces, waits, web_ports
 from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import logs as log_queries
@@ -204,6 +205,7 @@ def tab_page(request: HttpRequest, number: int, tab: str, status: int = 200, **v
             "steps": _steps(job),
             "reported": _reported(job),
             "notify": row.spec.get("notify") or [],
+            "promotions": [(one, PROMOTION_MARKS[one.state]) for one in services.promotions_of(row.number)],
             "ports": [] if job["state"] in FINAL else web_ports.of_job(row, reader(request)).results,
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,

@@ -34,6 +34,14 @@ MARKS = {
     "FAILED": "failed",
     "ENDED": "completed",
 }
+PROMOTION_MARKS = {
+    "WAITING": "pending",
+    "TRIAL": "pending",
+    "PROMOTED": "completed",
+    "REFUSED": "failed",
+    "ROLLED_BACK": "failed",
+    "REPLACED": "held",
+}
 
 
 @login_required
@@ -76,6 +84,7 @@ def _one(request: HttpRequest, row: InferenceService, status: int = 200, **more:
             "within_slo": None if traffic.within_slo is None else f"{traffic.within_slo:.1%}",
             "replicas": [(one, MARKS[one.state]) for one in detail.replicas],
             "revisions": detail.revisions,
+            "promotions": [(one, PROMOTION_MARKS[one.state], _number(one.value)) for one in detail.promotions],
             "minutes": detail.minutes[:15],
             "file": to_yaml(detail.file),
             "may_act": may_end(user, owner_id=row.user_id, project_id=row.project_id),
@@ -86,6 +95,10 @@ def _one(request: HttpRequest, row: InferenceService, status: int = 200, **more:
         crumbs=[(_("Services"), "/services"), (row.name, "")],
         status=status,
     )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"
 
 
 @login_required

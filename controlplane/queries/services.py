@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,14 +11,16 @@ import msgspec
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
+from controlplane.clauses import in_words
 from controlplane.services import autoscale, replicas
 from controlplane.services.models import InferenceService as Row
+from controlplane.services.models import Promotion, ServiceMinute, ServiceRevision
 from controlplane.services.models import Replica as ReplicaRow
-from controlplane.services.models import ServiceMinute, ServiceRevision
 from controlplane.services.service import shown_file
 from router.protocol import BOUNDS
 
@@ -95,7 +97,10 @@ class ServiceReplica(msgspec.Struct, frozen=True):
 
 
 class ServiceRevisionShown(msgspec.Struct, frozen=True):
-    """A version of what the replicas run. ``ready_at`` is when a replica of it first answered."""
+    """A version of what the replicas run. ``ready_at`` is when a replica of it first answered.
+
+    ``model_job``, ``model`` and ``digest`` say whose output a promoted model is: null and empty for one of the file.
+    """
 
     number: int
     made_by: str
@@ -103,6 +108,38 @@ class ServiceRevisionShown(msgspec.Struct, frozen=True):
     ready_at: datetime | None
     failed: bool
     fault: str
+    model_job: int | None
+    model: str
+    digest: str
+
+
+class ServicePromotion(msgspec.Struct, frozen=True):
+    """The promotion of the model of a job's stage: its gate, what came of it, and who owned the job.
+
+    ``state`` is WAITING, TRIAL, PROMOTED, REFUSED, ROLLED_BACK or REPLACED, and ``detail`` says why. ``gate`` is what
+    had to hold of ``metric``, ``value`` what the stage had reported, null if that was no number. ``revision`` is the
+    one that it made, ``former`` the one that served before. ``answers`` and ``errors`` are those of the trial.
+    """
+
+    id: int
+    service: str
+    project: str
+    job: int
+    stage: str
+    model: str
+    user: str
+    state: str
+    metric: str
+    value: float | None
+    gate: str
+    canary: int | None
+    detail: str
+    revision: int | None
+    former: int | None
+    answers: int
+    errors: int
+    made_at: datetime
+    ended_at: datetime | None
 
 
 class ServiceMinuteShown(msgspec.Struct, frozen=True):
@@ -118,13 +155,15 @@ class ServiceMinuteShown(msgspec.Struct, frozen=True):
 
 
 class ServiceDetail(msgspec.Struct, frozen=True):
-    """A service with its file, its replicas (open ones and the newest that ended), revisions and last hour."""
+    """A service with its file, its replicas (open ones and the newest that ended), revisions, the newest promotions
+    and its last hour."""
 
     service: Service
     file: dict[str, Any]
     settings: dict[str, Any]
     replicas: list[ServiceReplica]
     revisions: list[ServiceRevisionShown]
+    promotions: list[ServicePromotion]
     minutes: list[ServiceMinuteShown]
 
 
@@ -242,9 +281,20 @@ def detail(row: Row, user: User) -> ServiceDetail:
         row.settings,
         replicas_of(row),
         [
-            ServiceRevisionShown(one.number, one.made_by, one.made_at, one.ready_at, one.is_failed, one.fault)
+            ServiceRevisionShown(
+                one.number,
+                one.made_by,
+                one.made_at,
+                one.ready_at,
+                one.is_failed,
+                one.fault,
+                one.model_job,
+                f"{one.model['stage']}/{one.model['output']}" if one.model else "",
+                one.model.get("digest", ""),
+            )
             for one in revisions
         ],
+        [promotion(one) for one in row.promotions.select_related("project")[:REVISIONS]],
         [
             ServiceMinuteShown(
                 one.at,
@@ -258,6 +308,46 @@ def detail(row: Row, user: User) -> ServiceDetail:
             for one in row.minutes.filter(at__gte=since)
         ],
     )
+
+
+def promotion(row: Promotion) -> ServicePromotion:
+    """A promotion, its sentence in the language of the reader."""
+    asked = row.asked
+    return ServicePromotion(
+        id=row.pk,
+        service=row.name,
+        project=row.project.name,
+        job=row.job,
+        stage=row.stage,
+        model=f"{asked['from']}/{asked['output']}",
+        user=row.user,
+        state=row.state,
+        metric=asked["metric"],
+        value=row.value,
+        gate=gate_of(asked),
+        canary=round(asked["canary"]["percent"]) if asked.get("canary") else None,
+        detail=in_words(row.detail, row.said),
+        revision=row.revision,
+        former=row.former,
+        answers=row.answers,
+        errors=row.errors,
+        made_at=row.made_at,
+        ended_at=row.ended_at,
+    )
+
+
+def promotions_of(job: int) -> list[ServicePromotion]:
+    """The newest promotions of the stages of a job that the reader may see."""
+    return [promotion(one) for one in Promotion.objects.select_related("project").filter(job=job)[:REVISIONS]]
+
+
+def gate_of(asked: Mapping[str, Any]) -> str:
+    """What has to hold of a metric, as mathematicians write it."""
+    bounds = [f"≤ {asked['at_most']:g}"] if asked["at_most"] is not None else []
+    bounds += [f"≥ {asked['at_least']:g}"] if asked["at_least"] is not None else []
+    if asked["better_than_serving"]:
+        bounds.append(_("better than what serves"))
+    return ", ".join(bounds)
 
 
 def replicas_of(row: Row) -> list[ServiceReplica]:

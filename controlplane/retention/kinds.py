@@ -68,9 +68,11 @@ def _remove_logs(ids: Sequence[Any]) -> None:
 
 
 def _seen(ended: QuerySet[Job]) -> QuerySet[Job]:
-    """Those of the jobs whose end nobody that depends on them has still to see."""
+    """Those of the jobs whose end nobody that depends on them has still to see, and whose models nothing serves."""
     awaited = Dependency.objects.filter(verdict="")
     ended = ended.exclude(Exists(awaited.filter(on_job=OuterRef("pk"))))
+    # A service has a model of it, which its replicas get from it.
+    ended = ended.exclude(Exists(ServiceRevision.objects.filter(model_job=OuterRef("number"))))
     return ended.exclude(Exists(awaited.filter(on_array=OuterRef("array"))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from controlplane.jobs.admin import ReadOnly
-from controlplane.services.models import InferenceService, Replica, ServiceRevision
+from controlplane.services.models import InferenceService, Promotion, Replica, ServiceRevision
 
 
 @admin.register(InferenceService)
@@ -32,3 +32,12 @@ class ReplicaAdmin(ReadOnly):
 
     list_display = ["id", "revision", "job", "port", "is_healthy", "outstanding", "made_at", "ended_at"]
     list_select_related = ["revision__service__project"]
+
+
+@admin.register(Promotion)
+class PromotionAdmin(ReadOnly):
+    """Promotions of models to services, and what came of them."""
+
+    list_display = ["id", "name", "project", "job", "stage", "user", "state", "revision", "made_at", "ended_at"]
+    list_select_related = ["project"]
+    search_fields = ["name", "project__name", "user", "job"]

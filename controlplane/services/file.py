@@ -23,7 +23,7 @@ KEYS: Final = (
 )  # fmt: skip
 # What a replica's job has of its own.
 _OURS: Final = frozenset(
-    {"name", "project", "kind", "apiVersion", "stages", "array", "depends_on", "hold", "begin", "retry"}
+    {"name", "project", "kind", "apiVersion", "stages", "array", "depends_on", "hold", "begin", "retry", "promote"}
 )
 TEMPLATE_KEYS: Final = tuple(key for key in JOB_KEYS if key not in _OURS)
 _NAME = matching(
@@ -71,6 +71,11 @@ def read(value: object) -> ServiceFile:
     if refusals:
         raise InvalidSpec(refusals)
     return ServiceFile(name, project, job, health, settings)
+
+
+def with_promoted(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service file that serves the promoted model: an engine is given that, a ``run`` finds it by itself."""
+    return {**given, "model": engines.PROMOTED} if given.get("engine") else dict(given)
 
 
 def _settings(top: Section, refusals: list[FieldError]) -> dict[str, Any]:

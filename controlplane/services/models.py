@@ -64,7 +64,9 @@ class ServiceRevision(models.Model):
     """A version of what the replicas of a service run.
 
     ``ready_at`` is when a replica of it first answered. ``failures`` counts replicas in a row that ended without having
-    served for long; after too many of one that never answered it ``is_failed``.
+    served for long; after too many of one that never answered it ``is_failed``. One that serves a promoted model has
+    that of the job with the number ``model_job``: ``model`` names the stage, its output and the digest, and has the
+    numbers that were ``reported`` of it. The job is kept as long as the revision.
     """
 
     service = models.ForeignKey(
@@ -75,6 +77,8 @@ class ServiceRevision(models.Model):
     template = WrittenField(help_text=_("What is submitted for a replica, without its own variables."))
     health = models.CharField(max_length=200)
     bundle = models.CharField(max_length=64, blank=True)
+    model_job = models.BigIntegerField(null=True)
+    model = models.JSONField(default=dict, db_default={})
     made_by = models.CharField(max_length=150)
     made_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True)
@@ -86,7 +90,10 @@ class ServiceRevision(models.Model):
     class Meta:
         ordering = ["-number"]
         constraints = [models.UniqueConstraint(fields=["service", "number"], name="revision_once_per_service")]
-        indexes = [models.Index(fields=["bundle"], name="revision_of_bundle", condition=~Q(bundle=""))]
+        indexes = [
+            models.Index(fields=["bundle"], name="revision_of_bundle", condition=~Q(bundle="")),
+            models.Index(fields=["model_job"], name="revision_of_job", condition=Q(model_job__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.service} revision {self.number}"
@@ -159,3 +166,66 @@ class ServiceMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.service} {self.at:%Y-%m-%d %H:%M}"
+
+
+class Promotion(models.Model):
+    """The promotion of a model to a service, one for each attempt that completed a stage with ``promote``.
+
+    ``asked`` is what the job file says, ``reported`` what the stage had reported when it completed. ``state`` says how
+    far it is; ``said`` are the clauses of ``detail``, which tells why. ``revision`` is that which it made, ``former``
+    the one that served before. ``answers``, ``errors`` and ``first_bytes`` are what the routers counted of its replicas
+    during the trial, which began at ``trial_at``. :mod:`controlplane.services.promotions` alone writes it.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "WAITING", _("waits")
+        TRIAL = "TRIAL", _("on trial")
+        PROMOTED = "PROMOTED", _("promoted")
+        REFUSED = "REFUSED", _("refused")
+        ROLLED_BACK = "ROLLED_BACK", _("rolled back")
+        REPLACED = "REPLACED", _("replaced")
+
+    OPEN = (State.WAITING, State.TRIAL)
+
+    attempt = models.UUIDField(unique=True)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="promotions", db_constraint=False)
+    service = models.ForeignKey(
+        InferenceService, null=True, on_delete=models.SET_NULL, related_name="promotions", db_constraint=False
+    )
+    name = models.CharField(max_length=63, help_text=_("The name of the service."))
+    job = models.BigIntegerField()
+    stage = models.CharField(max_length=63)
+    user = models.CharField(max_length=150, help_text=_("The owner of the job when it was judged."))
+    asked = models.JSONField()
+    reported = models.JSONField(default=dict)
+    state = models.CharField(max_length=11, choices=State, default=State.WAITING)
+    detail = models.CharField(max_length=500, blank=True)
+    said = models.JSONField(default=list)
+    value = models.FloatField(null=True)
+    revision = models.PositiveIntegerField(null=True)
+    former = models.PositiveIntegerField(null=True)
+    answers = models.PositiveBigIntegerField(default=0)
+    errors = models.PositiveBigIntegerField(default=0)
+    first_bytes = models.JSONField(default=list)
+    made_at = models.DateTimeField()
+    trial_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["WAITING", "TRIAL", "PROMOTED", "REFUSED", "ROLLED_BACK", "REPLACED"]),
+                name="promotion_state_known",
+            ),
+            models.UniqueConstraint(
+                fields=["service"], condition=Q(state="TRIAL"), name="one_promotion_on_trial_per_service"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["id"], name="promotion_open", condition=Q(ended_at=None)),
+            models.Index(fields=["job"], name="promotion_of_job"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job #{self.job} to {self.name}"

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 from django.utils.crypto import salted_hmac
@@ -22,11 +22,12 @@ from agents.protocol import Phase
 from controlplane.jobs import service as jobs
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Part
-from controlplane.services import autoscale, file
+from controlplane.services import autoscale, file, promotions
 from controlplane.services.models import (
     FIRST_PORT,
     LAST_PORT,
     InferenceService,
+    Promotion,
     Replica,
     ServiceMinute,
     ServiceRevision,
@@ -50,6 +51,8 @@ HEARD_S: Final = 10.0
 LONGEST_FAULT: Final = 500
 NO_PORT_PAUSE_S: Final = 10.0
 PORT_NAME: Final = "replica"
+# The name of the input that is the promoted model.
+MODEL: Final = "model"
 
 
 @dataclass(slots=True)
@@ -68,6 +71,12 @@ def key_of(replica: Replica) -> str:
 
 def follow_all(now: datetime) -> int:
     """Let all services have what they are to have; return how many were looked at."""
+    try:
+        promotions.note_completed(now)
+        promotions.refuse_homeless(now)
+    except Exception:
+        # Services go on without it.
+        log.exception("completed stages could not be noted for promotion")
     numbers = list(InferenceService.objects.order_by("pk").values_list("pk", flat=True)[:MOST_IN_A_LOOK])
     return sum(follow_one(number, now) for number in numbers)
 
@@ -102,6 +111,10 @@ def follow(row: InferenceService, now: datetime) -> ServicePlan:
     for each in here:
         _note_ready(each, revisions[each.row.revision.number], now)
     is_heard = row.heard_at is not None and now - row.heard_at < timedelta(seconds=HEARD_S)
+    is_ready = [each for each in here if each.row.ready_at and each.row.is_healthy and each.row.drains_at is None]
+    ready = sum(each.row.revision.number == row.revision for each in is_ready)
+    if promotions.advance(row, revisions, ready, PATIENCE, now):
+        revisions = {one.number: one for one in row.revisions.all()}
     _scale(row, here, now)
     wish = wish_of(row, revisions, now)
     plan = reconcile(wish, [_standing(each, row, is_heard, now) for each in here])
@@ -206,6 +219,14 @@ def _scale(row: InferenceService, here: Iterable[_Seen], now: datetime) -> None:
     if row.deleted_at is not None:
         row.wanted, row.wishes = 0, []
         return
+    _by_load(row, here, now)
+    # A revision on trial shows that it can serve before anybody asks.
+    if not row.wanted and given["max"] and row.promotions.filter(state=Promotion.State.TRIAL).exists():
+        row.wanted = 1
+
+
+def _by_load(row: InferenceService, here: Iterable[_Seen], now: datetime) -> None:
+    given = row.settings
     if given["min"] == given["max"]:
         row.wanted, row.wishes = given["min"], []
         return
@@ -295,6 +316,8 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
     # Named, it is watched: the agent reports who listens there (see ``router_link``).
     ports = stage["stages"][0].get("ports") or []
     stage["stages"][0]["ports"] = [*ports, {"name": PORT_NAME, "port": replica.port}]
+    if revision.model_job is not None:
+        _give_model(stage["stages"][0], revision)
     labels = {**(revision.template.get("labels") or {}), LABEL: row.name}
     spec = {
         **stage,
@@ -321,6 +344,21 @@ def _start(row: InferenceService, revision: ServiceRevision, now: datetime) -> N
         return
     replica.job = job.number
     replica.save(update_fields=["job"])
+
+
+def _give_model(stage: dict[str, Any], revision: ServiceRevision) -> None:
+    """Let a replica have the promoted model as an input, and its script know where."""
+    model = revision.model
+    one = {
+        "job": revision.model_job,
+        "from": model["stage"],
+        "output": model["output"],
+        "sha256": model["digest"],
+        "path": MODEL,
+    }
+    stage["inputs"] = [*(stage.get("inputs") or []), one]
+    if run := stage.get("run"):
+        stage["run"] = f'export SERVICE_MODEL="$YARD_INPUT_DIR/{MODEL}"\n{run}'
 
 
 def _port() -> int | None:
@@ -356,6 +394,7 @@ def forget_old(now: datetime) -> None:
     week = now - timedelta(days=7)
     ServiceMinute.objects.filter(at__lt=week).delete()
     Replica.objects.filter(ended_at__lt=week).delete()
+    promotions.forget_old(now)
 
 
 def address_of(part: Part) -> str:

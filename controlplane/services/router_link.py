@@ -7,7 +7,7 @@ the keys of replicas, and never those of people: it sends digests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Final
@@ -28,7 +28,7 @@ from controlplane.accounts import service as access
 from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.functions import calls
-from controlplane.services import engines, replicas
+from controlplane.services import engines, promotions, replicas
 from controlplane.services.models import InferenceService, Replica, ServiceMinute, ServiceRevision
 from controlplane.services.reconcile import weights
 from router.protocol import (
@@ -160,8 +160,18 @@ def _take(report: Report, now: datetime) -> None:
     for news in report.members:
         if (row := rows.get(news.id)) is not None:
             tokens[row.revision.service_id] += news.tokens
+    _count_trials(report, rows)
     for told in report.services:
         _count(told, min(tokens[told.id], MOST_TOKENS), now)
+
+
+def _count_trials(report: Report, rows: Mapping[int, Replica]) -> None:
+    """Count what the replicas of revisions on trial answered."""
+    told = [(news, rows[news.id].revision) for news in report.members if news.id in rows and news.answers + news.errors]
+    trials = promotions.on_trial() if told else {}
+    for news, revision in told:
+        if (trial := trials.get((revision.service_id, revision.number))) is not None:
+            promotions.count(trial, news.answers, news.errors, news.first_bytes)
 
 
 def _count(news: ServiceNews, tokens: int, now: datetime) -> None:

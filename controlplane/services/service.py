@@ -6,6 +6,7 @@ The replicas of a service are jobs of its owner, submitted with the rights that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from controlplane.jobs import masked, possible, sealed
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
 from controlplane.services import file
-from controlplane.services.models import InferenceService, ServiceRevision
+from controlplane.services.models import InferenceService, Promotion, ServiceRevision
 
 MOST_OF_A_PROJECT: Final = 100
 MOST_REVISIONS: Final = 50
@@ -54,7 +55,7 @@ def make(user: User, given: Mapping[str, Any], now: datetime, *, noun: str = "se
             wanted=max(1, read.settings["min"]),
             changed_at=now,
         )
-        _add_revision(row, 1, given, read, resolved.bundle, user, now)
+        add_revision(row, 1, given, read, resolved.bundle, user.get_username(), now)
         audit.record(f"{noun}.add", row, after=_told(row))
     return row
 
@@ -77,13 +78,20 @@ def change(
         locked = _locked(row)
         before, newest = _told(locked), locked.revisions.first()
         current = locked.revisions.get(number=locked.revision)
-        if (current.template, current.health, current.bundle) != (read.template, read.health, resolved.bundle):
+        carried = _carried(current, given)
+        if carried:
+            read = replace(read, template=file.read(file.with_promoted(given)).template)
+        was = (current.template, current.health, current.bundle, current.model)
+        if was != (read.template, read.health, resolved.bundle, carried.get("model", {})):
             number = (newest.number if newest else 0) + 1
-            _add_revision(locked, number, given, read, resolved.bundle, user, now)
-            _turn_to(locked, number, current)
+            add_revision(locked, number, given, read, resolved.bundle, user.get_username(), now, **carried)
+            turn_to(locked, number, current)
         else:
             current.file = dict(given)
             current.save(update_fields=["file"])
+            if locked.promotions.filter(state=Promotion.State.TRIAL).exists():
+                # The trial of a promotion goes on with its share.
+                read = replace(read, settings={**read.settings, "canary": locked.settings["canary"]})
         locked.settings = read.settings
         _save(locked, now, before, f"{noun}.change")
     return locked
@@ -130,7 +138,7 @@ def roll_back(row: InferenceService, number: int | None, now: datetime) -> Infer
         current = locked.revisions.get(number=locked.revision)
         target.failures, target.is_failed, target.retry_at, target.fault = 0, False, None, ""
         target.save(update_fields=["failures", "is_failed", "retry_at", "fault"])
-        _turn_to(locked, number, current)
+        turn_to(locked, number, current)
         # A return is for all of the requests.
         locked.settings = {**locked.settings, "canary": 100}
         _save(locked, now, before, "service.rollback")
@@ -146,13 +154,20 @@ def delete(row: InferenceService, now: datetime, *, noun: str = "service") -> No
         locked.save(update_fields=["deleted_at", "changed_at"])
 
 
-def _turn_to(row: InferenceService, number: int, current: ServiceRevision) -> None:
+def turn_to(row: InferenceService, number: int, current: ServiceRevision) -> None:
     """Let a revision be the one that is to serve; the one before is kept in reserve if it ever served."""
     if current.ready_at is not None and not current.is_failed:
         row.former = current.number
     elif row.former == number:
         row.former = None
     row.revision, row.fault = number, ""
+
+
+def _carried(current: ServiceRevision, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the promoted model that goes on being served with another file: unless that names another model."""
+    if current.model_job is None or given.get("model") != current.file.get("model"):
+        return {}
+    return {"model_job": current.model_job, "model": current.model}
 
 
 def _locked(row: InferenceService) -> InferenceService:
@@ -175,22 +190,28 @@ def _save(row: InferenceService, now: datetime, before: dict[str, Any], action: 
         audit.record(action, row, before=before, after=after)
 
 
-def _add_revision(
+def add_revision(
     row: InferenceService,
     number: int,
     given: Mapping[str, Any],
     read: file.ServiceFile,
     bundle: str,
-    user: User,
+    made_by: str,
     now: datetime,
+    *,
+    model_job: int | None = None,
+    model: Mapping[str, Any] | None = None,
 ) -> None:
+    """Add a revision, and delete old ones that nothing is kept for; with ``model`` it serves a promoted model."""
     row.revisions.create(
         number=number,
         file=dict(given),
         template=read.template,
         health=read.health,
         bundle=bundle,
-        made_by=user.get_username(),
+        model_job=model_job,
+        model=dict(model or {}),
+        made_by=made_by,
         made_at=now,
     )
     kept = {row.revision, row.former, number}

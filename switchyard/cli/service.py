@@ -124,6 +124,18 @@ def lines(found: Row) -> Iterable[str]:
         yield clean.line(
             f"  replica {each['id']}  {each['state']}  job {each['job']}, revision {each['revision']}{place}"
         )
+    for each in found["revisions"]:
+        model = f"model {each['model']} of job {each['model_job']}" if each["model_job"] else "model of its file"
+        serves = ", cannot serve" if each["failed"] else ", present" if each["number"] == one["revision"] else ""
+        yield clean.line(f"  revision {each['number']}  by {each['made_by']}, {model}{serves}")
+    for each in found["promotions"]:
+        number = "-" if each["value"] is None else f"{each['value']:g}"
+        yield clean.line(
+            f"  promotion of job {each['job']} by {each['user']}  {each['state']}  {each['metric']} {number}"
+            f" ({each['gate']}){'; ' + each['detail'] if each['detail'] else ''}"
+        )
+    if one["former"]:
+        yield clean.line(f"  way back  yard service rollback {one['name']}, to revision {one['former']}")
 
 
 def _seconds(value: float | None) -> str:

@@ -244,3 +244,23 @@ def test_an_engine_is_asked_how_busy_it_is(door: Door, metrics: bytes, told: Any
     count = len(door.control.reports)
     until(lambda: len(door.control.reports) > count + 2)
     assert door.control.reports[-1]["members"][0]["load"] == told
+
+
+def test_a_replica_is_told_of_by_what_it_answered_and_failed(door: Door) -> None:
+    door.serve()
+    (engine,) = door.engines
+    began = len(door.control.reports)
+    assert door.ask().status_code == 200
+    engine.say = lambda link: link.whole(b"{}", 500)
+    assert door.ask().status_code == 500
+    engine.say = lambda link: link.connection.shutdown(socket.SHUT_RDWR)
+    assert door.ask().status_code == 502
+
+    def told() -> list[dict[str, Any]]:
+        return [one for report in door.control.reports[began:] for one in report["members"] if one["id"] == 1]
+
+    until(lambda: sum(one["answers"] for one in told()) >= 5)
+    # Asked three times, it failed three times: the caller was told once.
+    assert sum(one["answers"] for one in told()) == 5
+    assert sum(one["errors"] for one in told()) == 4
+    assert sum(sum(one["first_bytes"]) for one in told()) == 2

@@ -18,6 +18,7 @@ ENGINE = sorted(p for part in ("core", "policies") for p in (ROOT / "scheduler" 
 PAST = {"controlplane/demo/cluster.py", "controlplane/demo/profiled.py", "controlplane/demo/today.py"}
 WRITERS = {"controlplane/jobs/service.py", "controlplane/fleet/service.py", "controlplane/jobs/traces.py"} | PAST
 WRITERS |= {"controlplane/providers/service.py", "controlplane/functions/calls.py"}
+WRITERS |= {"controlplane/services/promotions.py"}
 
 
 def named(path: Path) -> str:

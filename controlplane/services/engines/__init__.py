@@ -1,7 +1,8 @@
 """Templates of inference engines, one YAML file each: command, health path, names of metrics, and whether it was tried.
 
 In ``run``, ``{{model}}``, ``{{name}}`` and ``{{arguments}}`` are replaced; the first two are quoted for the shell. The
-port and the key are variables of the replica: ``$PORT`` and ``$SERVICE_API_KEY``.
+port and the key are variables of the replica: ``$PORT`` and ``$SERVICE_API_KEY``, and so is the place of a promoted
+model: ``$SERVICE_MODEL``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class ServingEngine:
 
     def job(self, given: Mapping[str, Any], model: str, name: str, arguments: str) -> dict[str, Any]:
         """Return the job file of a replica: the engine's defaults, what the file gives, the engine's command."""
-        words = {"{{model}}": shlex.quote(model), "{{name}}": shlex.quote(name), "{{arguments}}": arguments}
+        place = f'"{model}"' if model == PROMOTED else shlex.quote(model)
+        words = {"{{model}}": place, "{{name}}": shlex.quote(name), "{{arguments}}": arguments}
         run = self.run
         for word, value in words.items():
             run = run.replace(word, value)
@@ -39,6 +41,8 @@ class ServingEngine:
         return {**self.defaults, **given, **own}
 
 
+# The model that was promoted to a service, where the script of a replica finds it.
+PROMOTED: Final = "$SERVICE_MODEL"
 # What the router reads of a replica's metrics.
 SIGNALS: Final = ("running", "waiting", "cache", "room")
 
