@@ -68,6 +68,12 @@ class LogShipper:
             self.streams.pop((name, rank, kind), None)
         return True
 
+    def renew(self, name: str) -> None:
+        """Ship a part's streams from the offset that the control plane tells, whatever it told before."""
+        for key in [key for key in self.streams if key[0] == name]:
+            del self.streams[key]
+        self.wake.set()
+
     async def run(self) -> None:
         """Ship new output for ever; after an error again, with growing pauses."""
         pause = LIVE_PERIOD_S
@@ -134,6 +140,8 @@ class LogShipper:
         """Return the streams with something to ship: the offset to continue at, and the size until which to ship."""
         found = []
         for name, part in self.node.parts.items():
+            if self.node.is_withheld(name):
+                continue
             sizes = part.log_sizes()
             for kind in ("out", "err"):
                 size = sizes.get(f"{part.intent.rank}.{kind}", 0)
