@@ -255,7 +255,7 @@ async def serve(
     link = ServerConnection(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
-    door = await open_edge(member, options, node, view, link, logs) if options.edge_allowances is not None else None
+    control = await open_edge(member, options, node, view, link, logs) if options.edge_allowances is not None else None
     node.keep("look at its parts", node.tick)
     node.keep("link to the control plane", link.run)
     node.keep("look for listening ports", partial(watch_ports, node))
@@ -269,7 +269,7 @@ async def serve(
     collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
-    node.on_close = partial(close, view, node.staging, instances, foreign, door)
+    node.on_close = partial(close, view, node.staging, instances, foreign, control)
     return node, meter
 
 
@@ -291,10 +291,10 @@ async def open_edge(
     devices = lambda: view.inventory.devices if view.inventory is not None else []  # noqa: E731
     jobs = LocalJobs(node, options.edge_allowances, ledger, devices, unusable, is_root=os.geteuid() == 0)
     link.local, jobs.on_joined = jobs, logs.renew
-    door = ControlSocket(jobs, Path(options.edge_allowances.socket or member.state / "edge.sock"))
-    await door.open()
+    control = ControlSocket(jobs, Path(options.edge_allowances.socket or member.state / "edge.sock"))
+    await control.open()
     node.keep("jobs submitted on this node", jobs.run)
-    return door
+    return control
 
 
 def probes(member: AgentNode, options: argparse.Namespace, instances: Instances | None) -> dict[str, vendors.Probe]:
@@ -309,10 +309,10 @@ def close(
     staging: Staging,
     instances: Instances | None,
     foreign: DelegatedExecutor | None,
-    door: ControlSocket | None,
+    control: ControlSocket | None,
 ) -> None:
-    if door is not None:
-        door.close()
+    if control is not None:
+        control.close()
     if foreign is not None:
         foreign.close()
     view.close()

@@ -30,7 +30,7 @@ from agents.isolation.users import Users
 from agents.loops import Loop, Loops
 from agents.notes import NoteText
 from agents.patience import within
-from agents.protocol import AsideOrder, Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
+from agents.protocol import AsideOrder, Desired, DeviceClaim, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.resources.adjust import MIDDLE_WEIGHT
 from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
