@@ -4,7 +4,6 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-
 # By the database, because the release before this one knows nothing of these tables and removes jobs and users.
 CASCADES = """
 ALTER TABLE local_jobs_localgrant ADD CONSTRAINT local_grant_node
