@@ -289,7 +289,9 @@ async def open_edge(
 
     ledger = await asyncio.to_thread(Ledger, member.state / "edge")
     devices = lambda: view.inventory.devices if view.inventory is not None else []  # noqa: E731
-    jobs = LocalJobs(node, options.edge_allowances, ledger, devices, unusable, is_root=os.geteuid() == 0)
+    jobs = LocalJobs(
+        node, options.edge_allowances, ledger, devices, unusable, as_accounts=options.users.default.uid is not None
+    )
     link.local, jobs.on_joined = jobs, logs.renew
     control = ControlSocket(jobs, Path(options.edge_allowances.socket or member.state / "edge.sock"))
     await control.open()

@@ -37,7 +37,10 @@ _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}
 
 
 class LocalJobs:
-    """The local jobs of one node. ``devices`` are those of its inventory, ``unusable`` the uuids of faulty ones."""
+    """The local jobs of one node. ``devices`` are those of its inventory, ``unusable`` the uuids of faulty ones.
+
+    With ``as_accounts`` each runs as the account that submitted it; else all run as the user of the agent's stages.
+    """
 
     def __init__(
         self,
@@ -47,10 +50,10 @@ class LocalJobs:
         devices: Callable[[], Iterable[Device]],
         unusable: Callable[[], Collection[str]] = tuple,
         *,
-        is_root: bool = False,
+        as_accounts: bool = False,
     ) -> None:
         self.node, self.allowances, self.ledger = node, allowances, ledger
-        self.devices, self.unusable, self.is_root = devices, unusable, is_root
+        self.devices, self.unusable, self.as_accounts = devices, unusable, as_accounts
         self.stirred = asyncio.Event()
         self.on_joined: Callable[[str], None] = lambda part: None
         # Why a job waits, or is not in the record.
@@ -81,7 +84,7 @@ class LocalJobs:
         allowed = of_account(self.allowances, account)
         if not allowed:
             raise JobRefused(f"{account.name} may not submit jobs on this node; its operator has a list of who may")
-        if self.is_root and account.uid < LOWEST:
+        if self.as_accounts and account.uid < LOWEST:
             raise JobRefused(f"jobs here run as who submits them, and not as {account.name}: use an ordinary account")
         async with self._turn:
             if (before := self.ledger.jobs.get(job_id)) is not None:
@@ -184,7 +187,11 @@ class LocalJobs:
             part = self.node.parts.get(job.part)
             if part is not None and part.is_live:
                 running[job.uid] = running.get(job.uid, 0) + 1
+        stopped = ""
         for job in [job for job in self.ledger.open() if self._waits(job)]:
+            if stopped:
+                self.notes[job.id] = stopped
+                continue
             account = Account(job.uid, job.gid, job.account)
             rule = next((each for each in of_account(self.allowances, account) if each.project == job.project), None)
             if rule is None:
@@ -194,11 +201,14 @@ class LocalJobs:
                 self.notes[job.id] = f"{rule.running} of your jobs run, and no more may at once"
                 continue
             if self.node.journal.disk_pressure or (self.node.health is not None and self.node.health.sentences()):
-                self.notes[job.id] = "this node starts nothing now: its disk is nearly full, or a check failed"
-                return
+                stopped = self.notes[job.id] = (
+                    "this node starts nothing now: its disk is nearly full, or a check failed"
+                )
+                continue
             if not await self._start(job):
                 self.notes[job.id] = "its devices are held, or promised to the control plane"
-                return
+                stopped = "it is started after those that wait before it"
+                continue
             running[job.uid] = running.get(job.uid, 0) + 1
 
     async def _start(self, job: AcceptedJob) -> bool:
@@ -216,7 +226,7 @@ class LocalJobs:
         return choose(job.demand, self.devices(), self.node.promised(), self.unusable())
 
     def _user(self, job: AcceptedJob) -> RunAs | None:
-        return RunAs(job.account, job.uid, job.gid, home=job.home or None) if self.is_root else None
+        return RunAs(job.account, job.uid, job.gid, home=job.home or None) if self.as_accounts else None
 
     def _wanted(self, job: AcceptedJob) -> Wanted:
         ids, asked = local_ids(job.id), job.demand

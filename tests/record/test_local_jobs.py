@@ -130,9 +130,7 @@ def test_what_was_placed_there_meanwhile_and_has_not_begun_gives_way(edge: Edge,
     answer = edge.offer()[job]
     assert answer.number is None and answer.why
     (order,) = [wanted for wanted in edge.agent.look() if wanted.do == "stop"]
-    edge.agent.here[order.part] = Here(
-        order.part, order.attempt, order.epoch, Phase.ENDED, exit=Exit(stopped=True)
-    )
+    edge.agent.here[order.part] = Here(order.part, order.attempt, order.epoch, Phase.ENDED, exit=Exit(stopped=True))
     edge.agent.report()
     assert states(planned)["main"] == "PENDING"
     yard.cycle()
