@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 STEP_S: Final = 60.0
 DAY_S: Final = 86_400.0
-# Chances in each minute: of a submission, of a kill between two steps, of the power going; and in each write, of a kill.
+# Chances in each minute of a submission, of a kill between two steps, of the power going; in each write, of a kill.
 SUBMITS, KILLS, REBOOTS, WRITES = 0.2, 0.02, 0.002, 0.01
 # After the day: of a report that is lost, of a lost answer, and of a restored database.
 LOSES_UP, LOSES_DOWN, RESTORES = 0.2, 0.2, 0.05
-MOST_MINUTES: Final = 3_000
+MOST_MINUTES: Final = 1_500
 
 
 def day(node: EdgeNode, record: EdgeRecord, dice: random.Random, cut_s: float = DAY_S) -> dict[str, int]:

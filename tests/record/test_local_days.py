@@ -12,6 +12,7 @@ from bench.edge import day as days
 from bench.edge.node import PROJECT, EdgeNode
 from bench.edge.record import EdgeRecord
 from controlplane.accounts.models import Project
+from controlplane.fleet import service as fleet
 from tests.record.yard import Yard
 
 
@@ -25,9 +26,9 @@ def world(yard: Yard, tmp_path: Path, seed: int) -> Iterator[tuple[EdgeNode, Edg
     dice = random.Random(seed)
     project = Project.objects.create(name=PROJECT)
     project.member_set.create(user=yard.user)
-    agent = yard.agent("edge")
+    row, _ = fleet.enrol(fleet.make_join_token(yard.pool), "edge")
     node = EdgeNode("edge", tmp_path, dice, killed=days.WRITES)
-    yield node, EdgeRecord(agent.node, project, yard.user), dice
+    yield node, EdgeRecord(row, project, yard.user), dice
     node.close()
 
 
