@@ -22,8 +22,6 @@ from agents.protocol import (
     Exit,
     Inventory,
     InventoryRef,
-    LocalOffer,
-    Phase,
     Report,
     Timers,
     local_ids,
@@ -212,6 +210,3 @@ class EdgeNode:
         self._run(self.node.close())
         self._run(self.loop.shutdown_default_executor())
         self.loop.close()
-
-
-__all__ = ["CARDS", "PROJECT", "EdgeNode", "Killed", "LocalOffer", "Phase"]

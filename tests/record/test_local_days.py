@@ -32,10 +32,10 @@ def world(yard: Yard, tmp_path: Path, seed: int) -> Iterator[tuple[EdgeNode, Edg
     node.close()
 
 
-@pytest.mark.parametrize("seed", range(3), indirect=True)
+@pytest.mark.parametrize("seed", range(2), indirect=True)
 def test_nothing_is_lost_or_doubled(world: tuple[EdgeNode, EdgeRecord, random.Random]) -> None:
     node, record, dice = world
-    found = days.day(node, record, dice, cut_s=3 * 3_600)
-    assert found["accepted"] > 10
+    found = days.day(node, record, dice, cut_s=3_600)
+    assert found["accepted"] > 3
     assert (found["lost"], found["doubled"]) == (0, 0), found
     assert not node.open
