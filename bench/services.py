@@ -70,7 +70,7 @@ def measure(only: Sequence[str] = ()) -> Figures:
         with fresh_stack() as bench:
             figures |= _edge(bench)
         remarks.append(
-            "edge_lost, edge_doubled: of the jobs that a node accepted in a day without its link, by its clock"
+            "edge_lost, edge_doubled: of the jobs that a node accepted in a day without its link (driven clock)"
         )
     if "slurm" in rows:
         figures |= slurm_figures()

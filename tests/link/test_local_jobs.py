@@ -107,6 +107,13 @@ class LocalJobsMachine(RuleBasedStateMachine):
         at = index % len(self.down)
         self.node.take(self.down[at] if is_kept else self.down.pop(at))
 
+    @rule()
+    def talk(self) -> None:
+        """For a while the link is good."""
+        for _ in range(4):
+            self.node.step(1_800.0)
+            self.node.take(self.record.exchange(self.node.report()))
+
     @rule(kept=st.integers(0, 5))
     def restore(self, kept: int) -> None:
         """The database is restored: what is on its way is lost, and the connection breaks."""
@@ -142,4 +149,4 @@ class LocalJobsMachine(RuleBasedStateMachine):
 
 
 TestLocalJobs = LocalJobsMachine.TestCase
-TestLocalJobs.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
+TestLocalJobs.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
