@@ -72,7 +72,7 @@ from agents.tasks.node import NodeTasks
 from agents.tasks.scripts import listed as listed_programs
 from agents.telemetry import bandwidth, metrics
 from agents.telemetry.host import HostView, address_towards
-from agents.telemetry.logs import LogShipper
+from agents.telemetry.logs import WEAK_PERIOD_S, LogShipper
 from agents.telemetry.metrics_server import MetricsServer, endpoint
 from agents.telemetry.sampling import Meter
 
@@ -255,6 +255,9 @@ async def serve(
     link = ServerConnection(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
+    meter.is_link_weak = options.weak_link
+    if options.weak_link:
+        logs.period_s = WEAK_PERIOD_S
     control = await open_edge(member, options, node, view, link, logs) if options.edge_allowances is not None else None
     node.keep("look at its parts", node.tick)
     node.keep("link to the control plane", link.run)
@@ -514,6 +517,11 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="accept jobs on this node itself while it is cut off, from the accounts that this file names; see "
         "docs/how-to/edge.md (default: from nobody)",
+    )
+    top.add_argument(
+        "--weak-link",
+        action="store_true",
+        help="send measurements every half minute and logs every five seconds, for an uplink that is slow or dear",
     )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")

@@ -26,6 +26,7 @@ log = logging.getLogger("switchyard.agent")
 CHUNK_BYTES = 256 << 10
 BATCH_BYTES = 4 << 20
 LIVE_PERIOD_S = 0.2
+WEAK_PERIOD_S = 5.0
 REST_PERIOD_S = 5.0
 RETRY_MAX_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,6 +50,7 @@ class LogShipper:
         self.channel = Channel(server)
         self.streams: dict[tuple[str, int, str], ShippedStream] = {}
         self.wake = asyncio.Event()
+        self.period_s = LIVE_PERIOD_S
         self._turn = 0
         node.on_end = lambda part: self.wake.set()
         node.shipped = self.shipped
@@ -76,11 +78,11 @@ class LogShipper:
 
     async def run(self) -> None:
         """Ship new output for ever; after an error again, with growing pauses."""
-        pause = LIVE_PERIOD_S
+        pause = self.period_s
         while True:
             try:
                 more = await self._round()
-                pause = LIVE_PERIOD_S
+                pause = self.period_s
             except (OSError, http.client.HTTPException, Undecodable) as error:
                 log.info("logs could not be shipped: %s", error)
                 more, pause = False, min(pause * 2, RETRY_MAX_S)
@@ -90,8 +92,8 @@ class LogShipper:
             if more:
                 continue
             self.wake.clear()
-            wait = pause if self.node.parts or pause > LIVE_PERIOD_S else REST_PERIOD_S
-            if pause > LIVE_PERIOD_S:
+            wait = pause if self.node.parts or pause > self.period_s else REST_PERIOD_S
+            if pause > self.period_s:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 continue
             await within(self.wake, wait)

@@ -113,7 +113,7 @@ class EdgeNode:
         self.kills += 1
 
         async def dead() -> None:
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
         self._run(dead())
