@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True):
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
-_requests: Final = BoundedDecoder[Request](Request)
+requests: Final = BoundedDecoder[Request](Request)
 
 
 class ControlSocket:
@@ -96,7 +96,7 @@ class ControlSocket:
 
     async def _answer(self, account: Account, raw: bytes) -> dict[str, Any]:
         try:
-            request = _requests.read(raw)
+            request = requests.read(raw)
             does: dict[str, Callable[[Account, Request], Any]] = {
                 "submit": self._submit, "list": self._list, "show": self._show, "logs": self._logs,
                 "cancel": self._cancel,

@@ -7,20 +7,22 @@ cannot be taken stays on its node and is a condition for people; it is never dro
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db import IntegrityError, transaction
+import msgspec
+from django.db import DataError, IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from agents.protocol import Here, LocalAnswer, LocalOffer, Phase, local_ids
+from agents.protocol import LOCAL_SPEC_BYTES, Here, LocalAnswer, LocalOffer, Phase, local_ids
 from agents.protocol import LocalJob as Offered
 from controlplane import changes
-from controlplane.clauses import Told, clause, joined, told, verbatim
+from controlplane.clauses import Told, clause, joined, of_error, told, verbatim
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import record, service
@@ -31,8 +33,14 @@ from controlplane.jobs.spec import InvalidSpec
 from controlplane.local_jobs.models import LocalGrant, LocalJob
 from scheduler.core.model.lifecycle import Cause
 
+log = logging.getLogger(__name__)
+
 # The keys of a job file that a local job may have; others are not read.
 _KEYS: Final = ("name", "run", "command", "env", "cpus", "memory", "devices", "time_limit")
+# So many whole jobs of a report are taken; the others are offered again.
+MOST_AT_ONCE: Final = 16
+# What a job file may come to that its account wrote: its fault is its own, and never that of the node's report.
+_OWN_FAULTS: Final = (DataError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
 # Characters of a reason that is told to the node.
 _LONGEST: Final = 300
 
@@ -59,6 +67,7 @@ def join(node_id: uuid.UUID, offers: Sequence[LocalOffer]) -> list[LocalAnswer]:
         return []
     node = Node.objects.get(id=node_id)
     known = _known(node, [offer.id for offer in offers])
+    left = MOST_AT_ONCE
     answers: list[LocalAnswer] = []
     faults: list[Told] = []
     for offer in offers:
@@ -66,7 +75,8 @@ def join(node_id: uuid.UUID, offers: Sequence[LocalOffer]) -> list[LocalAnswer]:
             answers.append(LocalAnswer(offer.id, known[offer.id]))
         elif offer.job is None:
             answers.append(LocalAnswer(offer.id, wants=True))
-        else:
+        elif left:
+            left -= 1
             try:
                 answers.append(LocalAnswer(offer.id, _joined(node, offer.id, offer.job)))
             except NotJoined as error:
@@ -92,6 +102,8 @@ def _joined(node: Node, job_id: str, offered: Offered) -> int:
         why = told(clause(code, node=node.name, project=offered.project, account=offered.account))
         raise NotJoined(why, is_for_people=True)
     try:
+        if len(msgspec.json.encode(offered.spec)) > LOCAL_SPEC_BYTES:
+            raise ValueError(_("its job file is too long"))
         with transaction.atomic():
             number = _write(node, job_id, offered, given)
     except IntegrityError:
@@ -103,6 +115,10 @@ def _joined(node: Node, job_id: str, offered: Offered) -> int:
     except InvalidSpec as error:
         fault = "; ".join(f"{each.pointer}: {each.detail}" for each in error.errors[:3])[:_LONGEST]
         why = told(clause("LocalRefused", node=node.name, project=offered.project, fault=verbatim(fault)))
+        raise NotJoined(why, is_for_people=True) from None
+    except _OWN_FAULTS as error:
+        log.warning("a local job of node %s cannot be taken: %r", node.name, error)
+        why = told(clause("LocalRefused", node=node.name, project=offered.project, fault=of_error(error)))
         raise NotJoined(why, is_for_people=True) from None
     return number
 

@@ -190,3 +190,42 @@ def test_a_failed_job_is_not_run_again_by_anybody(edge: Edge, yard: Yard) -> Non
         job = edge.accept(end=Exit(cause=cause, ran_s=1.0))
         edge.offer(job)
         assert Job.objects.get(id=job).state == "FAILED", cause
+
+
+def _deep() -> dict[str, Any]:
+    nested: Any = "x"
+    for _ in range(400):
+        nested = {"a": nested}
+    return dict(nested)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"run": "true", "name": 5},
+        {"run": "\0"},
+        {"run": "true", "name": "a\0b"},
+        {"run": "true", "devices": {"kind": "gpu", "model": "\0"}},
+        {"run": "true", "devices": [[[]]]},
+        {"run": "true", "env": {"A": "\0", "YARD_X": []}},
+        {"run": "true", "cpus": 1e300, "memory": -1},
+        {"run": "true", "devices": _deep(), "env": _deep()},
+        {"run": "x" * 70_000},
+        {"run": "true", "time_limit": "999999999h"},
+        {
+            "run": "true",
+            "project": "another",
+            "user": "root",
+            "priority": 9_999,
+            "secrets": ["KEY"],
+            "bundle": "x" * 64,
+        },
+    ],
+)
+def test_a_hostile_job_file_costs_its_own_job_and_nothing_else(edge: Edge, spec: dict[str, Any]) -> None:
+    bad, good = edge.accept(spec=spec), edge.accept(end=Exit(code=0, ran_s=1.0))
+    answers = edge.offer()
+    assert answers[good].number
+    assert answers[bad].why or Job.objects.get(id=bad).project.name == "default"
+    assert Job.objects.filter(priority__gt=1_000).count() == 0
