@@ -32,6 +32,10 @@ from agents.devices.files import DriverFiles
 from agents.devices.instances import Instances
 from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
+from agents.edge.allowance import read_allowances
+from agents.edge.control_socket import ControlSocket
+from agents.edge.ledger import Ledger
+from agents.edge.local_jobs import LocalJobs
 from agents.ends import clause, told
 from agents.isolation import cgroup
 from agents.isolation.allowed import Allowed
@@ -68,7 +72,7 @@ from agents.tasks.node import NodeTasks
 from agents.tasks.scripts import listed as listed_programs
 from agents.telemetry import bandwidth, metrics
 from agents.telemetry.host import HostView, address_towards
-from agents.telemetry.logs import LogShipper
+from agents.telemetry.logs import WEAK_PERIOD_S, LogShipper
 from agents.telemetry.metrics_server import MetricsServer, endpoint
 from agents.telemetry.sampling import Meter
 
@@ -251,6 +255,10 @@ async def serve(
     link = ServerConnection(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
+    meter.is_link_weak = options.weak_link
+    if options.weak_link:
+        logs.period_s = WEAK_PERIOD_S
+    control = await open_edge(member, options, node, view, link, logs) if options.edge_allowances is not None else None
     node.keep("look at its parts", node.tick)
     node.keep("link to the control plane", link.run)
     node.keep("look for listening ports", partial(watch_ports, node))
@@ -264,8 +272,34 @@ async def serve(
     collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
-    node.on_close = partial(close, view, node.staging, instances, foreign)
+    node.on_close = partial(close, view, node.staging, instances, foreign, control)
     return node, meter
+
+
+async def open_edge(
+    member: AgentNode,
+    options: argparse.Namespace,
+    node: NodeTasks,
+    view: HostView,
+    link: ServerConnection,
+    logs: LogShipper,
+) -> ControlSocket:
+    """Accept jobs on this node itself, from the accounts that its operator names."""
+
+    def unusable() -> set[str]:
+        found = [*view.conditions(node.journal.disk_pressure).device_errors, *node.quarantined()]
+        return {error.uuid for error in found}
+
+    ledger = await asyncio.to_thread(Ledger, member.state / "edge")
+    devices = lambda: view.inventory.devices if view.inventory is not None else []  # noqa: E731
+    jobs = LocalJobs(
+        node, options.edge_allowances, ledger, devices, unusable, as_accounts=options.users.default.uid is not None
+    )
+    link.local, jobs.on_joined = jobs, logs.renew
+    control = ControlSocket(jobs, Path(options.edge_allowances.socket or member.state / "edge.sock"))
+    await control.open()
+    node.keep("jobs submitted on this node", jobs.run)
+    return control
 
 
 def probes(member: AgentNode, options: argparse.Namespace, instances: Instances | None) -> dict[str, vendors.Probe]:
@@ -275,7 +309,15 @@ def probes(member: AgentNode, options: argparse.Namespace, instances: Instances 
     return vendors.discover(vendors.ProbedHost(name=member.name, commands=options.commands, instances=instances))
 
 
-def close(view: HostView, staging: Staging, instances: Instances | None, foreign: DelegatedExecutor | None) -> None:
+def close(
+    view: HostView,
+    staging: Staging,
+    instances: Instances | None,
+    foreign: DelegatedExecutor | None,
+    control: ControlSocket | None,
+) -> None:
+    if control is not None:
+        control.close()
     if foreign is not None:
         foreign.close()
     view.close()
@@ -373,8 +415,10 @@ def chosen_delegation(options: argparse.Namespace) -> Delegation | None:
     """Return what the file of --delegate says. Raises ValueError for other options that it excludes."""
     if options.delegate is None:
         return None
-    if options.simulate or options.probes or options.queued or options.mount or options.hooks:
-        raise ValueError("--delegate excludes --simulate, --probes, --queued, --mount and --hooks: nothing runs here")
+    if options.simulate or options.probes or options.queued or options.mount or options.hooks or options.edge:
+        raise ValueError(
+            "--delegate excludes --simulate, --probes, --queued, --mount, --hooks and --edge: nothing runs here"
+        )
     if options.uid_range or options.account or (os.geteuid() == 0 and not options.run_as):
         raise ValueError("with --delegate all stages run as the user of the agent: start it as one, or say --run-as")
     return read_delegation(options.delegate)
@@ -467,6 +511,18 @@ def parser() -> argparse.ArgumentParser:
         type=endpoint,
         help="tell Prometheus of the devices at http://ADDRESS:PORT/metrics, and whoever else reaches it (default: no)",
     )
+    top.add_argument(
+        "--edge",
+        metavar="FILE",
+        type=Path,
+        help="accept jobs on this node itself while it is cut off, from the accounts that this file names; see "
+        "docs/how-to/edge.md (default: from nobody)",
+    )
+    top.add_argument(
+        "--weak-link",
+        action="store_true",
+        help="send measurements every half minute and logs every five seconds, for an uplink that is slow or dear",
+    )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")
     return top
@@ -494,6 +550,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.no_view and os.geteuid() == 0:
             log.warning("stages see each other's processes and all devices: %s", options.no_view)
         options.delegation = chosen_delegation(options)
+        options.edge_allowances = read_allowances(options.edge) if options.edge is not None else None
+        if options.edge_allowances is not None and len(members(options.name, state, options.simulate, False)) > 1:
+            raise ValueError("--edge is for an agent that is one node")
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)

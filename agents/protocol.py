@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID, uuid5
 
 import msgspec
 from msgspec import Meta
@@ -399,11 +400,74 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     key: Name = ""
 
 
+# A local job's id: a UUID of version 7, chosen by who submits it.
+LocalId = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")]
+MOST_LOCAL: Final = 1_024
+# The longest job file of a local job, as JSON.
+LOCAL_SPEC_BYTES: Final = 65_536
+
+
+class LocalClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a local job holds, or held, of a device."""
+
+    uuid: Annotated[str, Meta(min_length=1, max_length=120, pattern=_CLEAN)]
+    milli: Annotated[int, Meta(ge=1, le=MOST_MILLI)]
+    memory_bytes: Bytes = 0
+
+
+class LocalJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that an account of the node submitted on the node itself, and that has begun there.
+
+    ``spec`` is its job file as it was accepted. It was accepted ``accepted_s`` ago and began ``begun_s`` ago, by the
+    clock of its node. ``exit`` is its end; None while it runs.
+    """
+
+    account: Annotated[str, Meta(min_length=1, max_length=64, pattern=_CLEAN)]
+    project: Name
+    spec: dict[Name, Any]
+    claims: Annotated[list[LocalClaim], Meta(max_length=MOST_DEVICES)]
+    accepted_s: Number
+    begun_s: Number
+    exit: Exit | None = None
+
+
+class LocalOffer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A local job that the record should have. Without ``job`` the node was told that the record has it."""
+
+    id: LocalId
+    job: LocalJob | None = None
+
+
+class LocalAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to an offer: the number of the job in the record; without one, why it is not there.
+
+    ``wants`` asks for the whole job: the record is older than the node believed.
+    """
+
+    id: str
+    number: int | None = None
+    why: str = ""
+    wants: bool = False
+
+
+class LocalIds(msgspec.Struct, frozen=True):
+    """The ids of the rows of a local job, which follow from its own: whoever makes them makes the same."""
+
+    stage: str
+    attempt: str
+    part: str
+
+
+def local_ids(job: str) -> LocalIds:
+    return LocalIds(*(str(uuid5(UUID(job), name)) for name in ("stage", "attempt", "part")))
+
+
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Agent to server: the full state of the node. The node's identity comes from its credential, never from this.
 
     ``incarnation`` is a nonce of the agent's process, ``seq`` counts its reports. ``machine_id`` is a digest of the
-    host's own id; empty if it has none. Both distinguish a copied identity from its original.
+    host's own id; empty if it has none. Both distinguish a copied identity from its original. ``local`` are jobs that
+    were submitted on the node itself, until the record has them.
     """
 
     proto: Small
@@ -419,6 +483,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
     machine_id: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
     sessions: bool = False
+    local: Annotated[list[LocalOffer], Meta(max_length=MOST_LOCAL)] = msgspec.field(default_factory=list)
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -729,7 +794,8 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     answers, 0 for none; only an answer renews leases. It is None from an old server, whose every message does.
     ``credential`` is a new secret of the node, which replaces the present one once it is used. ``sessions`` are to be
     opened now: each is in one message only, and a caller that waits for a lost one asks again. ``traces`` are to be
-    taken now. ``measure`` is the measurement of a link to be made now; it is repeated until it was reported.
+    taken now. ``measure`` is the measurement of a link to be made now; it is repeated until it was reported. ``local``
+    answers what the report offered.
     """
 
     generation: int
@@ -751,6 +817,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     traces: list[TraceOrder] = msgspec.field(default_factory=list)
     aside: list[AsideOrder] = msgspec.field(default_factory=list)
     measure: LinkOrder | None = None
+    local: list[LocalAnswer] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ adds is the difference to the same load without it, in turns. Updates and kills 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -27,14 +28,18 @@ from bench.serving import prefix, scaling
 from bench.serving.load import Load, Under, request, streams
 from bench.serving.router import PATH, router, until
 from bench.stack import ROOT, Bench, fresh_stack
+from deploy.local.home import Home
+from deploy.local.lock import Running
 from deploy.local.port import free_port
+from deploy.local.service import importing
 from switchyard import jobfile
 
 ROUNDS = 3
 EXAMPLE = ROOT / "examples" / "serve"
 COLD_STARTS, WARM_CALLS = 7, 500
+EDGE_DAYS = 1
 FUNCTION = "def handle(event):\n    return {'sum': sum(event)}\n"
-ROWS = ("router", "load", "functions", "slurm", "ray", "prefix", "autoscale")
+ROWS = ("router", "load", "functions", "edge", "slurm", "ray", "prefix", "autoscale")
 
 
 def measure(only: Sequence[str] = ()) -> Figures:
@@ -61,6 +66,12 @@ def measure(only: Sequence[str] = ()) -> Figures:
                     f"function_cold_ms: median of {COLD_STARTS} first calls of a function that sleeps",
                     "function_warm_ms, function_warm_p99_ms: one call after the other over one connection",
                 ]
+    if "edge" in rows:
+        with fresh_stack() as bench:
+            figures |= _edge(bench)
+        remarks.append(
+            "edge_lost, edge_doubled: of the jobs that a node accepted in a day without its link (driven clock)"
+        )
     if "slurm" in rows:
         figures |= slurm_figures()
         remarks += [
@@ -205,6 +216,19 @@ def functions(bench: Bench) -> dict[str, float]:
         "function_warm_ms": quantile(warm, 0.5),
         "function_warm_p99_ms": quantile(warm, 0.99),
     }
+
+
+def _edge(bench: Bench) -> dict[str, float]:
+    """Drive the clock of a node of which this stack's database is the record."""
+    up = Running.read(Home(bench.home))
+    if up is None:
+        raise SystemExit("the stack does not run")
+    stack = importing({**os.environ, **up.environment})
+    told = subprocess.run(
+        [sys.executable, "-m", "bench.edge.day", "11", str(EDGE_DAYS)], cwd=ROOT, env=stack, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    return {f"edge_{name}": count for name, count in json.loads(told.stdout).items()}
 
 
 def _process(job: str) -> psutil.Process:

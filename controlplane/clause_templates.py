@@ -16,6 +16,19 @@ RECORD: Final[Mapping[str, str]] = {
     "Aside": _(" ({why})"),
     "Then": _("; {what}"),
     "Submitted": _("{job} submitted by {actor}"),
+    "LocalJoined": _("{stage} was submitted by {account} on node {node} itself while it was cut off, and began there"),
+    "LocalCancelled": _("on node {node}, before it began"),
+    "LocalJobHolds": _("node {node} was cut off, and a job that was submitted on it holds these devices"),
+    "LocalDevicesHeld": _("others hold its devices in the record; it is offered again"),
+    "LocalUngranted": _(
+        "{account} submitted jobs for project {project} on node {node}, and nobody granted that or the project is gone;"
+        " they stay on the node until an administrator grants it"
+    ),
+    "LocalUserGone": _(
+        "jobs for project {project} that {account} submitted on node {node} have no user: theirs is not active; they"
+        " stay on the node until an administrator names another"
+    ),
+    "LocalRefused": _("jobs for project {project} stay on node {node}, for the record does not take them: {fault}"),
     "JobState": _("{job} {state}"),
     "InAdministration": _("from the administration"),
     "CancelledBy": _("{actor} cancelled {job}"),

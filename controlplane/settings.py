@@ -220,6 +220,7 @@ INSTALLED_APPS = [
     "controlplane.providers",
     "controlplane.jobs",
     "controlplane.sites",
+    "controlplane.local_jobs",
     "controlplane.simulations",
     "controlplane.retention",
     "controlplane.notifications",

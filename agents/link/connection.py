@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from agents import VERSION
 from agents.decode import BoundedDecoder, Undecodable, sendable
+from agents.edge.local_jobs import LocalJobs
 from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
@@ -84,6 +85,8 @@ class ServerConnection:
         self._full = True
         self._kept_whole = True
         self._faults: list[str] = []
+        # What was submitted on the node itself; None if nobody may.
+        self.local: LocalJobs | None = None
 
     async def run(self) -> None:
         """Connect and exchange messages for ever; pauses between attempts grow and have jitter."""
@@ -177,6 +180,7 @@ class ServerConnection:
         self.seq += 1
         inventory = InventoryRef(hash=self.view.hash, full=self.view.inventory if self._full else None)
         staging, whole = self.node.staging, self._kept_whole
+        offers = self.local.offers(is_first=whole) if self.local is not None else []
         self._full = self._kept_whole = False
         return _encoded(
             Report(
@@ -193,6 +197,7 @@ class ServerConnection:
                 incarnation=self.node.incarnation,
                 machine_id=machine_id(),
                 sessions=True,
+                local=offers,
             )
         )
 
@@ -227,6 +232,9 @@ class ServerConnection:
             if desired.want_inventory:
                 self.inventory_changed()
             self.node.apply(self._leased(desired))
+            if self.local is not None and desired.answers_seq != 0:
+                self.local.heard()
+                self.local.answered(desired.local)
             self.sessions.begin(desired.sessions)
             self.traces.begin(desired.traces)
             if desired.credential and await self._take_credential(desired.credential):

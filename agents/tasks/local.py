@@ -27,7 +27,8 @@ def localised(part: str, spec: PartSpec, local: Path | None, rights: FileRights 
     """Return the spec with this node's values. May block on the disk for a later attempt."""
     changes: dict[str, object] = {}
     if local is not None and not spec.checkpoint_dir:
-        base = local / str(spec.job)
+        # A job that was submitted on this node has no number.
+        base = local / (str(spec.job) if spec.job else f"own-{part}")
         base.mkdir(mode=0o755, exist_ok=True)
         base.chmod(0o755)
         os.utime(base)

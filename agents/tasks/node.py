@@ -30,7 +30,7 @@ from agents.isolation.users import Users
 from agents.loops import Loop, Loops
 from agents.notes import NoteText
 from agents.patience import within
-from agents.protocol import AsideOrder, Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
+from agents.protocol import AsideOrder, Desired, DeviceClaim, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.resources.adjust import MIDDLE_WEIGHT
 from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
@@ -92,6 +92,8 @@ class NodeTasks:
         self.stirred = asyncio.Event()
         self.on_end: Callable[[StartedPart], None] = lambda part: None
         self.shipped: Callable[[str], bool] = lambda part: True
+        # Whether the logs of a part are not sent, because the record has no row for it yet.
+        self.is_withheld: Callable[[str], bool] = lambda part: False
         self.on_close: Callable[[], None] = lambda: None
         self.measured: Callable[[str, Exit], Exit] = lambda part, end: end
         self.held_before: Callable[[StartedPart], None] = lambda part: None
@@ -266,10 +268,25 @@ class NodeTasks:
             self.changed.set()
         self.held = held
 
-    def _intent(self, wanted: Wanted) -> Intent:
+    def start_own(self, wanted: Wanted, user: RunAs | None) -> None:
+        """Start a part that was submitted on this node, as ``user``, unless it was ever started here."""
+        if wanted.part not in self.parts and wanted.part not in self.journal.past.gone:
+            self._start(wanted, user)
+            self.changed.set()
+
+    def promised(self) -> list[DeviceClaim]:
+        """Return the claims of all parts that live here, and of those that the newest orders want here."""
+        ordered = self.desired.wanted if self.desired is not None else []
+        claims = [claim for part in self.live for claim in part.intent.devices]
+        for wanted in ordered:
+            if wanted.do == "run" and wanted.part not in self.parts and wanted.spec is not None:
+                claims += wanted.spec.devices
+        return claims
+
+    def _intent(self, wanted: Wanted, user: RunAs | None = None) -> Intent:
         spec = wanted.spec
         # The part's user is journalled: a changed user map after a restart applies to later parts only.
-        whose = self.users.of(spec.project, spec.project_number) if spec else self.users.default
+        whose = user or (self.users.of(spec.project, spec.project_number) if spec else self.users.default)
         own = whose if whose is not self.users.default else RunAs(name="")
         return Intent(
             part=wanted.part,
@@ -280,7 +297,8 @@ class NodeTasks:
             # A revision from before the start is applied, and reported, once the part runs.
             spec_rev=1 if wanted.share else wanted.spec_rev,
             rank=spec.rank if spec else 0,
-            lineage=self.journal.past.lineage,
+            # Whichever database has a local part (it has no number of a job) may let it be forgotten.
+            lineage=self.journal.past.lineage if spec is None or spec.job else "",
             stop_to=spec.stop_to if spec else "main",
             devices=spec.devices if spec else [],
             disk_bytes=spec.disk_bytes if spec else 0,
@@ -310,10 +328,10 @@ class NodeTasks:
         ]
         return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
 
-    def _start(self, wanted: Wanted) -> None:
+    def _start(self, wanted: Wanted, user: RunAs | None = None) -> None:
         wanted = self._bounded(wanted)
         try:
-            intent = self._intent(wanted)
+            intent = self._intent(wanted, user)
         except Unlaunchable as error:
             self._void(wanted, Exit(cause="LAUNCH_FAILED", **error.told()))
             return

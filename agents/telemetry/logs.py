@@ -26,6 +26,7 @@ log = logging.getLogger("switchyard.agent")
 CHUNK_BYTES = 256 << 10
 BATCH_BYTES = 4 << 20
 LIVE_PERIOD_S = 0.2
+WEAK_PERIOD_S = 5.0
 REST_PERIOD_S = 5.0
 RETRY_MAX_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,6 +50,7 @@ class LogShipper:
         self.channel = Channel(server)
         self.streams: dict[tuple[str, int, str], ShippedStream] = {}
         self.wake = asyncio.Event()
+        self.period_s = LIVE_PERIOD_S
         self._turn = 0
         node.on_end = lambda part: self.wake.set()
         node.shipped = self.shipped
@@ -68,13 +70,19 @@ class LogShipper:
             self.streams.pop((name, rank, kind), None)
         return True
 
+    def renew(self, name: str) -> None:
+        """Ship a part's streams from the offset that the control plane tells, whatever it told before."""
+        for key in [key for key in self.streams if key[0] == name]:
+            del self.streams[key]
+        self.wake.set()
+
     async def run(self) -> None:
         """Ship new output for ever; after an error again, with growing pauses."""
-        pause = LIVE_PERIOD_S
+        pause = self.period_s
         while True:
             try:
                 more = await self._round()
-                pause = LIVE_PERIOD_S
+                pause = self.period_s
             except (OSError, http.client.HTTPException, Undecodable) as error:
                 log.info("logs could not be shipped: %s", error)
                 more, pause = False, min(pause * 2, RETRY_MAX_S)
@@ -84,8 +92,8 @@ class LogShipper:
             if more:
                 continue
             self.wake.clear()
-            wait = pause if self.node.parts or pause > LIVE_PERIOD_S else REST_PERIOD_S
-            if pause > LIVE_PERIOD_S:
+            wait = pause if self.node.parts or pause > self.period_s else REST_PERIOD_S
+            if pause > self.period_s:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 continue
             await within(self.wake, wait)
@@ -134,6 +142,8 @@ class LogShipper:
         """Return the streams with something to ship: the offset to continue at, and the size until which to ship."""
         found = []
         for name, part in self.node.parts.items():
+            if self.node.is_withheld(name):
+                continue
             sizes = part.log_sizes()
             for kind in ("out", "err"):
                 size = sizes.get(f"{part.intent.rank}.{kind}", 0)

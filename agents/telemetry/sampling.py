@@ -44,6 +44,8 @@ BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
 # Causes after which memory is not checked: nothing ran, or a reboot has cleared all devices.
 NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT", "NODE_UNFIT"})
 AGAIN_S = 0.2
+# How often the newest samples are sent over a weak link.
+WEAK_EVERY_S = 30.0
 DISK_TICK_S = 1.0
 # The grace period between the warning about device memory and the end of the part.
 END_GRACE_S = 5.0
@@ -72,6 +74,8 @@ class Meter:
         node.held_before = lambda part: self.returns.begin(part.intent.folder, part.intent.devices)
         node.released = self._released
         node.unreturned = self.returns.quarantined
+        # Over a weak link only the newest samples are sent, rarely, whatever runs.
+        self.is_link_weak = False
         self._sampling = asyncio.Lock()
         self._batches = 0
         self._before: dict[str, tuple[float, float]] = {}
@@ -93,7 +97,8 @@ class Meter:
                     self.link.inventory_changed()
             await self._sample()
             live = bool(self.node.live)
-            if time.monotonic() - sent_at > (SEND_EVERY_S if live else REST_PERIOD_S) - 0.3:
+            every_s = WEAK_EVERY_S if self.is_link_weak else SEND_EVERY_S if live else REST_PERIOD_S
+            if time.monotonic() - sent_at > every_s - 0.3:
                 sent_at = time.monotonic()
                 host = None
                 if sent_at - host_at > HOST_EVERY_S:
@@ -104,7 +109,7 @@ class Meter:
                         if part.intent.disk_bytes
                     ]
                     host = await asyncio.to_thread(self.view.sample_host, on_disk)
-                await self._send(host, newest_only=not live)
+                await self._send(host, newest_only=self.is_link_weak or not live)
 
     async def _pause(self) -> None:
         """Wait for the next sample: a second while it matters, else longer, until a start interrupts."""
@@ -298,6 +303,7 @@ class Meter:
         self._parts.clear()
         if newest_only:
             devices = list({sample.uuid: (at, sample) for at, sample in devices}.values())
+            parts = list({sample.part: (at, sample) for at, sample in parts}.values())
         self._batches += 1
         batch = TelemetryBatch(
             devices=[

@@ -26,6 +26,9 @@ from agents.devices.card import Card, UnreadableOutput
 from agents.devices.cards import BROKEN_INPUT
 from agents.devices.readers import rocm
 from agents.devices.readers.library import ReaderSilent
+from agents.edge.allowance import Allowance
+from agents.edge.control_socket import requests as edge_requests
+from agents.edge.job_file import JobRefused, chosen, demand
 from agents.isolation.run_as import RunAs
 from agents.link.server import Server
 from agents.notes import clauses
@@ -53,6 +56,7 @@ from bench.doors.shim import REPORTS, TAKEN
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "agents" / "fixtures"
 DIGEST = "ab" * 32
+BAD_REQUEST = (Undecodable, JobRefused)
 _ended = Exit(code=3, cause="EXIT_CODE", detail="ended with exit code 3", said=[("ExitCode", {"code": 3})], ran_s=1.5)
 _json = msgspec.json.encode
 
@@ -457,6 +461,22 @@ def _values(folder: str) -> Door:
     return Door([*REPORTS, _json(_ended), b"12345"], take, (Undecodable,))
 
 
+# -- what accounts of the node ask
+
+
+def _edge_requests(folder: str) -> Door:
+    allowed = Allowance("lab", "line3", kinds=["cpu", "gpu"], cpus=64, memory_gib=512, hours=99, most_devices=8)
+
+    def take(content: bytes) -> None:
+        request = edge_requests.read(content)
+        asked = demand(request.job, chosen(request.job, [allowed]))
+        _can_be_sent(asked)
+
+    job = {"name": "weld", "run": "true", "cpus": 1, "memory": "2GiB", "time_limit": "1h30m", "env": {"A": 1}}
+    words = {"command": ["a", "b"], "devices": {"kind": "gpu", "count": 2, "model": "L4"}, "project": "lab"}
+    return Door([_json({"do": "submit", "id": "x", "job": each}) for each in (job, words)], take, declared=BAD_REQUEST)
+
+
 DOORS: dict[str, Callable[[str], Door]] = {
     "agent: report.jsonl": _reports,
     "agent: manifests of checkpoints": _manifests_of_checkpoints,
@@ -477,4 +497,5 @@ DOORS: dict[str, Callable[[str], Door]] = {
     "tool: container engine": _engines,
     "tool: addresses of devices": _gang_addresses,
     "agent: values": _values,
+    "agent: requests of accounts": _edge_requests,
 }

@@ -25,6 +25,7 @@ from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, ReportVerdict
 from controlplane.jobs import record
+from controlplane.local_jobs.join import join
 from controlplane.socket_authorization import AuthorizationWatch
 
 log = logging.getLogger(__name__)
@@ -231,6 +232,7 @@ class AgentLink(AsyncWebsocketConsumer):
             want_inventory=answer.want_inventory,
             min_proto=protocol.MIN_PROTO,
             faults=[fault.text for fault in (*faults, *([refused] if refused else []))],
+            local=join(self.node_id, report.local),
         )
         self._note_forgotten(message)
         if self._rotation_due and not self._rotated:

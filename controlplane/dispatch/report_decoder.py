@@ -45,6 +45,7 @@ class _Letter(Report, frozen=True):
     here: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=20_000)] = []  # type: ignore[assignment]
     conditions: msgspec.Raw = _NONE  # type: ignore[assignment]
     kept: msgspec.Raw = _NONE  # type: ignore[assignment]
+    local: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=protocol.MOST_LOCAL)] = []  # type: ignore[assignment]
 
 
 _letter = msgspec.json.Decoder(_Letter).decode
@@ -82,6 +83,8 @@ def report(raw: bytes) -> tuple[Report, list[Told], Told | None]:
         incarnation=letter.incarnation,
         machine_id=letter.machine_id,
         sessions=letter.sessions,
+        # Whole or not at all: half of a job is another job.
+        local=[offer for item in letter.local if (offer := _offer(item, faults)) is not None],
     )
     return taken, faults[:MOST_FAULTS], refused
 
@@ -120,6 +123,14 @@ def _part(raw: msgspec.Raw, faults: list[Told]) -> Here | None:
         unread = Exit(cause="SUPERVISOR_LOST", detail=faults[-1].text, said=[("AsTold", {"words": faults[-1].text})])
         found = msgspec.structs.replace(found, exit=unread)
     return found
+
+
+def _offer(raw: msgspec.Raw, faults: list[Told]) -> protocol.LocalOffer | None:
+    try:
+        return msgspec.json.decode(raw, type=protocol.LocalOffer)
+    except UNREADABLE as error:
+        faults.append(told(clause("Field", field="local", fault=_sentence(error, raw))))
+        return None
 
 
 def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[Told]) -> Any:

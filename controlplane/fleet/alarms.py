@@ -39,8 +39,9 @@ INVARIANT: Final = "invariant"
 DISK: Final = "disk"
 PROVIDER: Final = "provider"
 SITE: Final = "site"
+LOCAL: Final = "local"
 # Kinds of alarms about nodes, by the node's name; every user sees nodes.
-OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED)
+OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED, LOCAL)
 KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK, PROVIDER, SITE)
 # At most this many alarms of one kind are kept.
 MOST: Final = 100

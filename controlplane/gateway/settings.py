@@ -11,6 +11,7 @@ INSTALLED_APPS = [
     "controlplane.fleet",
     "controlplane.providers",
     "controlplane.jobs",
+    "controlplane.local_jobs",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -12,7 +12,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -316,6 +316,24 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
     return made
 
 
+def submit_elsewhere(
+    spec: dict[str, Any], user: User, *, job_id: uuid.UUID, stage_id: uuid.UUID, actor: str, at: datetime
+) -> tuple[Job, Stage]:
+    """Insert a job of one stage that was accepted elsewhere at ``at``, under the ids that were chosen there.
+
+    It is in a transaction of the caller, who says what became of it. Values of secrets are not kept, because nothing
+    here starts it. Raises ``spec.InvalidSpec``.
+    """
+    (one,) = jobfile.resolve_all([spec], user)
+    parted = replace(sealed.part(spec, [stage.request for stage in one.stages]), values=[])
+    submission = _Submission(user, actor, at)
+    job = submission.add_one(one, parted, next(iter(_numbers(1, user, alone=False))), id=job_id)
+    (stage,) = submission.stages
+    stage.id = stage_id
+    submission.write()
+    return job, stage
+
+
 # Submissions of a user with a singleton, or with a limit on stages that wait, are alone, and others of that user come
 # before or after them: what has a lower number is seen when it is looked for what a singleton waits for.
 _NUMBERS = """
@@ -386,7 +404,7 @@ class _Submission:
         """Add the rows of one file; return its job or its array."""
         plan = one.array
         if plan is None:
-            return self._add_job(one, without, next(numbers))
+            return self.add_one(one, without, next(numbers))
         array = Array(
             number=next(numbers),
             name=one.name,
@@ -403,14 +421,15 @@ class _Submission:
         points: list[dict[str, Any] | None] = [*map(dict, plan.parameters)] or [None] * len(plan)
         places = zip(plan.indexes, points, strict=True)
         index, point = next(places)
-        first = self._add_job(one, without, next(numbers), array=array, array_index=index, parameters=point)
+        first = self.add_one(one, without, next(numbers), array=array, array_index=index, parameters=point)
         others = [elements.Element(next(numbers), one.name, index, point) for index, point in places]
         for other in others:
             self._add_own(other.id, other.index, one, without)
         self.copies.append((first, others))
         return array
 
-    def _add_job(self, one: jobfile.Resolved, without: sealed.Parted, number: int, **of_array: Any) -> Job:
+    def add_one(self, one: jobfile.Resolved, without: sealed.Parted, number: int, **of_array: Any) -> Job:
+        """Add the rows of one job."""
         state = State.HELD if one.hold else State.PENDING
         job = Job(
             number=number,
@@ -845,6 +864,55 @@ def _forget_reported(stages: Sequence[Stage]) -> None:
     again = [stage.id for stage in stages if stage.attempt_count > 1 and "promote" in stage.request]
     if again:
         Stage.objects.filter(id__in=again).update(values={})
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where a stage was started without the engine: a node, the ids that were chosen there, and the devices as their
+    id, milli and bytes. It has ended if ``ended_at`` is known."""
+
+    node: uuid.UUID
+    attempt: uuid.UUID
+    part: uuid.UUID
+    began_at: datetime
+    ended_at: datetime | None
+    claims: Sequence[tuple[uuid.UUID, int, int]]
+    why: Told
+    actor: str
+
+
+def place_elsewhere(job: Job, stage: Stage, where: Elsewhere, at: datetime) -> None:
+    """Record that the only stage of a new job runs where somebody else started it, since then.
+
+    The node is touched. Raises IntegrityError if a device has not what is claimed; the caller holds a savepoint.
+    """
+    stage.attempt_count = 1
+    attempt = Attempt(
+        id=where.attempt,
+        stage=stage,
+        number=1,
+        epoch=1,
+        why_here=where.why.text,
+        said={"why_here": where.why.said},
+        created_at=where.began_at,
+        started_at=where.began_at,
+    )
+    part = Part(
+        id=where.part, attempt=attempt, node_id=where.node, epoch=1, phase=Phase.RUNNING, started_at=where.began_at
+    )
+    move([stage], What.PLACE)
+    stage.started_at = job.started_at = where.began_at
+    move([stage], What.START)
+    attempt.save(force_insert=True)
+    part.save(force_insert=True)
+    Claim.objects.bulk_create(
+        Claim(
+            part=part, device_id=device, milli=milli, memory_bytes=memory_bytes, opened_at=where.began_at,
+            closed_at=where.ended_at,
+        )
+        for device, milli, memory_bytes in where.claims
+    )  # fmt: skip
+    settle([job], [Note(job, "joined", where.why, where.actor, stage.name, 1)], at, [stage])
 
 
 def _accelerators(placing: Placing) -> int:

@@ -88,6 +88,9 @@ FORMS: Final[Mapping[str, Form]] = {
     "InventoryRefused": Form("critical", _("What node {node} says it has is refused"), "", _("Look at the node")),
     "ReportRefused": Form("warning", _("Reports of node {node} are not taken whole"), "", _("Look at the node")),
     "MeasurementRefused": Form("warning", _("Node {node} measures what cannot be"), "", _("Look at the node")),
+    "LocalJobsStay": Form(
+        "warning", _("Jobs that were submitted on node {node} itself are not in the record"), "", _("Look at the node")
+    ),
     "NodeAhead": Form("critical", _("Node {node} has seen newer orders than the record"), "", _("Look at the node")),
     "MassLoss": Form("critical", _("Most nodes fell silent together"), "", _("Look at the nodes")),
     "PoolSetAside": Form("critical", _("Pool {pool} is set aside"), "", _("Look at the nodes")),
@@ -240,6 +243,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.IDENTITY: ("NodeCopied", "node", "/nodes/{subject}"),
     alarms.MEMORY: ("NodeForgets", "node", "/nodes/{subject}"),
     alarms.RESTORED: ("NodeAhead", "node", "/nodes/{subject}"),
+    alarms.LOCAL: ("LocalJobsStay", "node", "/nodes/{subject}"),
     alarms.FUSE: ("MassLoss", "what", "/nodes?state=LOST"),
     alarms.POOL: ("PoolSetAside", "pool", "/nodes?pool={subject}"),
     alarms.PROFILE: ("ProfileUnusable", "pool", "/profiles"),

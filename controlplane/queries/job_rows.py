@@ -216,6 +216,15 @@ class CodeSource(msgspec.Struct, frozen=True):
     fault: str
 
 
+class NodeOrigin(msgspec.Struct, frozen=True):
+    """The node on which a job was submitted itself while it was cut off, and the account of that node. ``joined_at`` is
+    when the job came into the record."""
+
+    node: str
+    account: str
+    joined_at: datetime
+
+
 class JobDependency(msgspec.Struct, frozen=True):
     """An earlier job or array for whose end a job waits, by its number; of a singleton, whose ``job`` is empty, all
     earlier jobs of the same user and name. ``verdict`` is empty until it is decided, then *met* or *never*."""
@@ -227,7 +236,7 @@ class JobDependency(msgspec.Struct, frozen=True):
 
 class Job(msgspec.Struct, frozen=True):
     """A job with its stages and its result. ``array`` is null unless it is an element of one, and ``parameters`` are
-    those of a sweep."""
+    those of a sweep. ``submitted_on`` is null unless a node accepted it while it was cut off."""
 
     id: uuid.UUID
     number: int
@@ -250,6 +259,7 @@ class Job(msgspec.Struct, frozen=True):
     array: ArrayPlace | None
     parameters: dict[str, Any]
     depends_on: list[JobDependency]
+    submitted_on: NodeOrigin | None
     stages: list[Stage]
 
 
@@ -276,7 +286,7 @@ _CLAIMED: Final = (
 
 def whole(jobs: QuerySet[rows.Job]) -> QuerySet[rows.Job]:
     """Add the joins to the query that every shown job needs."""
-    return jobs.select_related("project", "user", "pool", "source").defer("spec")
+    return jobs.select_related("project", "user", "pool", "source", "submitted_locally__node").defer("spec")
 
 
 def shown(jobs: Iterable[rows.Job]) -> list[Job]:
@@ -349,8 +359,16 @@ def _job(job: rows.Job, stages: list[Stage], waits: list[JobDependency]) -> Job:
         array=ArrayPlace(job.array_id, job.array_index or 0) if job.array_id is not None else None,
         parameters=job.parameters or {},
         depends_on=waits,
+        submitted_on=_origin(job),
         stages=stages,
     )
+
+
+def _origin(job: rows.Job) -> NodeOrigin | None:
+    found = getattr(job, "submitted_locally", None)
+    if found is None:
+        return None
+    return NodeOrigin(found.node.name if found.node is not None else "", found.account, found.joined_at)
 
 
 def _source(row: rows.GitSource | None) -> CodeSource | None:

@@ -60,6 +60,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "fuse": "tell whether most nodes fell silent together, and release what that holds",
         "resume": "give a drained node work again",
         "rotate": "give a node's agent a new credential",
+        "edge": "submit, list, show and cancel jobs on this node itself, while it is cut off",
         "survivors": "list, stop and forget what a restored record does not know",
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",

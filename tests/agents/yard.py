@@ -34,6 +34,8 @@ from agents.protocol import (
     Desired,
     Here,
     Inventory,
+    LocalAnswer,
+    LocalJob,
     LogBatch,
     LogCommit,
     LogReceipt,
@@ -71,6 +73,9 @@ class Side:
         self.aside: list[AsideOrder] = []
         self.socket: Callable[[str], None] | None = None
         self.connections = 0
+        # The jobs that were submitted on the node, by their ids, and how often each was offered whole.
+        self.local: dict[str, LocalJob] = {}
+        self.offered: dict[str, int] = defaultdict(int)
 
 
 class Guest:
@@ -180,11 +185,24 @@ class Yard:
             cluster="c",
             lineage="l",
             want_inventory=side.inventory is None,
+            local=self._answers(side),
             answers_seq=answers_seq if self.says_what_it_answers else None,
             credential=next((self.offered.get(node, "") for node, each in self.sides.items() if each is side), ""),
             aside=side.aside,
         )
         return msgspec.json.encode(message).decode()
+
+    @staticmethod
+    def _answers(side: Side) -> list[LocalAnswer]:
+        """Take what the newest report offers, and say so."""
+        answers = []
+        for offer in side.report.local if side.report is not None else []:
+            if offer.job is not None:
+                side.local[offer.id] = offer.job
+                side.offered[offer.id] += 1
+            number = 100 + list(side.local).index(offer.id) if offer.id in side.local else None
+            answers.append(LocalAnswer(offer.id, number, wants=number is None))
+        return answers
 
     def wait(self, claim: Callable[[], Any], within_s: float = 60.0) -> Any:
         """Return as soon as ``claim`` holds; fail with what is known when it never does."""
