@@ -302,7 +302,11 @@ DATABASES = {
             "prepare_threshold": int(os.environ.get("YARD_DB_PREPARE", "3")) or None,
             "application_name": _program(),
             "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
-            **({"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "max_idle": 60, "timeout": 5}} if _POOLED else {}),
+            **(
+                {"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "max_idle": 60, "timeout": 5}}
+                if _POOLED
+                else {}
+            ),
         },
     }
 }

@@ -49,6 +49,6 @@ CREATE TRIGGER job_event_notify AFTER INSERT ON jobs_event FOR EACH ROW
 
 
 class Migration(migrations.Migration):
-    dependencies = [("notifications", "0005_tried_deliveries")]
+    dependencies = [("notifications", "0006_webhooks_of_budgets_and_chat_secrets")]
 
     operations = [migrations.RunSQL(TRIGGER, TRIGGER_BACK)]
