@@ -284,10 +284,10 @@ TEMPLATES = [
     }
 ]
 
-# Under ASGI each request may run in another thread: a persistent connection would leak, a pool does not. The threads of a
-# worker share one too, for each connection keeps plans and tables' descriptions (8 MB in PostgreSQL); what was more than
-# enough for a minute is closed. Without YARD_DB_POOL each thread has its own.
-_POOLED = os.environ.get("YARD_DB_POOL", "0") not in {"0", ""}
+# Under ASGI each request may run in another thread: a persistent connection would leak, a pool does not. The threads of
+# a worker share one too, for each connection keeps plans and tables' descriptions (8 MB in PostgreSQL); what was more
+# than enough for a minute is closed. Without YARD_DB_POOL each thread has its own.
+_POOLED = int(os.environ.get("YARD_DB_POOL") or 0)
 _DATABASE = _database(os.environ.get("DATABASE_URL", "postgresql:///switchyard"))
 DATABASES = {
     "default": {
@@ -302,11 +302,7 @@ DATABASES = {
             "prepare_threshold": int(os.environ.get("YARD_DB_PREPARE", "3")) or None,
             "application_name": _program(),
             "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
-            **(
-                {"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "max_idle": 60, "timeout": 5}}
-                if _POOLED
-                else {}
-            ),
+            **({"pool": {"min_size": 1, "max_size": _POOLED, "max_idle": 60, "timeout": 5}} if _POOLED else {}),
         },
     }
 }
