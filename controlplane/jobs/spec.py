@@ -302,6 +302,16 @@ def check_sizes(found: Sequence[Resolved]) -> None:
         raise InvalidSpec([FieldError("/jobs", detail, "too_many")])
 
 
+def _kind_of_file(value: object) -> str:
+    """Read what the file is; who says there what a stage does is told where that stands."""
+    if isinstance(value, str) and value in AFFINITY:
+        detail = _(
+            "says what the file is, Job; what a stage does stands with it: stages: [{{name: main, kind: {kind}}}]"
+        )
+        raise Unacceptable(detail.format(kind=value), "unknown_value")
+    return choice("Job")(value)
+
+
 def resolve(spec: object, rules: SubmitRules) -> Resolved:
     """Resolve a job file. Raises :class:`InvalidSpec` with every fault of it."""
     faults: list[FieldError] = []
@@ -309,7 +319,7 @@ def resolve(spec: object, rules: SubmitRules) -> Resolved:
     if not isinstance(spec, dict):
         raise InvalidSpec(faults)
     job.read("apiVersion", choice("v1"), "v1")
-    job.read("kind", choice("Job"), "Job")
+    job.read("kind", _kind_of_file, "Job")
     project = _project(job, rules)
     pool = _pool(job, rules, project)
     name, value, preemptible = _priority(job, rules, project)
