@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from django.utils.translation import gettext as _
 from rest_framework import serializers
@@ -15,16 +15,14 @@ MOST_TOLD: Final = 20
 class NamedField(serializers.SlugRelatedField):
     """A project, pool, group or user by its name. For people who may see all of them; users are not listed."""
 
-    def to_internal_value(self, data: Any) -> Any:
-        try:
-            return super().to_internal_value(data)
-        except serializers.ValidationError as error:
-            if "does_not_exist" not in error.get_codes():
-                raise
-            raise serializers.ValidationError(self._refusal(str(data)[:63]), code="does_not_exist") from None
+    def fail(self, key: str, **values: Any) -> NoReturn:
+        if key == "does_not_exist":
+            raise serializers.ValidationError(self._refusal(str(values["value"])[:63]), code=key)
+        super().fail(key, **values)
 
     def _refusal(self, name: str) -> str:
         rows = self.get_queryset()
+        assert rows is not None, "it is written to"
         if rows.model is User:
             return _("There is no user {name}.").format(name=name)
         known = list(rows.order_by(self.slug_field).values_list(self.slug_field, flat=True)[: MOST_TOLD + 1])
