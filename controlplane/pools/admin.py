@@ -1,4 +1,4 @@
-"""Pools, quotas, budgets, limits and priority classes in the administration."""
+"""Pools, budgets, limits and priority classes in the administration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts import audit
 from controlplane.accounts.admin import Audited
 from controlplane.pools import profiles
-from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
+from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, ProfileVersion, profile_names
 from controlplane.sentences import in_language
 
 
@@ -180,16 +180,6 @@ class ProfileAdmin(Audited):
         found = super().get_actions(request)
         found.pop("delete_selected", None)
         return found
-
-
-@admin.register(Quota)
-class QuotaAdmin(Audited):
-    """The quotas of projects by kind and model of device."""
-
-    list_display = ["project", "kind", "model", "normalised", "cohort", "nominal", "borrowing_limit", "lending_limit"]
-    list_editable = ["nominal", "borrowing_limit", "lending_limit"]
-    list_filter = ["kind", "project"]
-    list_select_related = ["project"]
 
 
 @admin.register(Budget)

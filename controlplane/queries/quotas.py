@@ -71,8 +71,8 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
     # Others of their cohorts, whom the user may not see: they borrow and lend too.
     cohorts = rows.Quota.objects.filter(cohort__in={quota.cohort for quota in quotas})
     everyone = {quota.pk: quota for quota in [*cohorts, *quotas]}.values()
-    held = _held(everyone)
-    lent = lending.lent(everyone, held)
+    in_use = held(everyone)
+    lent = lending.lent(everyone, in_use)
     seen = dict(permissions.visible_projects(user).values_list("pk", "name"))
     names = {quota.pk: seen.get(quota.project_id) for quota in everyone}
     return [
@@ -86,8 +86,8 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
             nominal=quota.nominal,
             borrowing_limit=quota.borrowing_limit,
             lending_limit=quota.lending_limit,
-            held=held[quota.pk],
-            borrowed=lending.borrowed(quota, held),
+            held=in_use[quota.pk],
+            borrowed=lending.borrowed(quota, in_use),
             lent=round(sum(lent[quota.pk].values()), 3),
             lent_to=[
                 QuotaLoan(name, round(amount, 3)) for who, amount in lent[quota.pk].items() if (name := names[who])
@@ -97,9 +97,9 @@ def shown(quotas: Iterable[rows.Quota], user: User) -> list[Quota]:
     ]
 
 
-def _held(quotas: Collection[rows.Quota]) -> dict[int, float]:
+def held(quotas: Collection[rows.Quota]) -> dict[int, float]:
     """Return how much of each of these quotas is in use, by number."""
-    held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
+    by_project: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
     claims = (
         Claim.objects.filter(
             closed_at=None, part__attempt__stage__job__project__in={quota.project_id for quota in quotas}
@@ -109,15 +109,27 @@ def _held(quotas: Collection[rows.Quota]) -> dict[int, float]:
         .annotate(milli=Sum("milli"))
     )
     for project, kind, model, features, milli in claims:
-        held[project].append((kind, model, charges.of(kind, features), milli))
+        by_project[project].append((kind, model, charges.of(kind, features), milli))
     return {
         quota.pk: sum(
             milli * (worth if quota.normalised else 1.0) / 1000
-            for kind, model, worth, milli in held[quota.project_id]
+            for kind, model, worth, milli in by_project[quota.project_id]
             if kind == quota.kind and quota.model.lower() in model.lower()
         )
         for quota in quotas
     }
+
+
+def promised(quota: rows.Quota) -> tuple[float, float]:
+    """How much all quotas of the sort of this one promise together, and how much of that there is, in their units."""
+    alike = rows.Quota.objects.filter(kind=quota.kind, model__iexact=quota.model, normalised=quota.normalised)
+    total = alike.aggregate(total=Sum("nominal"))["total"] or 0.0
+    present = Device.objects.filter(present=True, kind=quota.kind, model__icontains=quota.model)
+    there = (
+        milli * (charges.of(quota.kind, features) if quota.normalised else 1.0)
+        for features, milli in present.values_list("features", "capacity_milli")
+    )
+    return total, sum(there) / 1000
 
 
 def held_by_pool(user: User, project: str = "") -> list[PoolHolding]:

@@ -215,3 +215,17 @@ def test_the_administration_leads_back_to_the_pages(root: Client) -> None:
     assert "yard/admin" in page
     assert "资源池" in page
     assert "Job_Templates" not in page
+
+
+def test_a_quota_is_listed_with_what_is_used_of_it_and_too_much_is_warned_of(root: Client, town: Town) -> None:
+    quota = Quota.objects.create(project=town.project, kind="gpu", nominal=1)
+    Quota.objects.create(project=Project.objects.create(name="second"), kind="gpu", nominal=1)
+    town.running(town.agent("n9", gpu("n9")), devices={"kind": "gpu"})
+    page = root.get(address(Quota, "changelist")).content.decode()
+    assert '<td class="field-used">1</td>' in page
+    assert '<td class="field-used">0</td>' in page
+    form = {"project": town.project.pk, "kind": "gpu", "model": "", "cohort": ""}
+    assert "promise" not in said(root.post(address(Quota, "change", quota.pk), {**form, "nominal": 2}))
+    warned = said(root.post(address(Quota, "change", quota.pk), {**form, "nominal": 7}))
+    assert "Quotas of gpu promise 8 together, and there are 3." in warned
+    assert all(field.help_text for field in root.get(address(Quota, "add")).context["adminform"].form.fields.values())
