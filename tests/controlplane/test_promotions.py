@@ -78,7 +78,7 @@ def refresh(one: Promotion) -> Promotion:
 
 
 def until_ended(cluster: Cluster, one: Promotion) -> Promotion:
-    for _ in range(12):
+    for _ in range(30):
         follow(cluster)
         if refresh(one).ended_at is not None:
             break
