@@ -85,7 +85,7 @@ def _promoted(cluster: DemoCluster, row: InferenceService) -> None:
     serving.model_job = job.number
     serving.model = {"stage": stage, "output": "model", "digest": "5e" * 32, "reported": {"perplexity": 12.4}}
     serving.save(update_fields=["model_job", "model"])
-    state = Promotion.State
+    state = Promotion.PromotionState
     errors = told(clause("TrialErrors", errors=4, answers=38, most="1"))
     ends = (
         (state.PROMOTED, 12.4, 2, 1, told(clause("TrialPassed", errors=1, answers=512)), 512, 1),

@@ -112,6 +112,8 @@ def _of_stage(part: Section) -> dict[str, Any] | None:
         if part.has(key):
             part.refuse(key, _("give from (a stage's output) or {key}, not both").format(key=key), "exclusive")
     stage, output = part.read("from", text(63), ""), part.read("output", _OUTPUT, "")
+    if not part.has("from"):
+        part.refuse("from", _("from is missing: say which stage of the job"), "missing")
     if not part.has("output"):
         part.refuse("output", _("output is missing: say which output of the stage"), "missing")
     if not stage or not output:
@@ -127,7 +129,7 @@ def _of_job(
         return None
     found = left(project, pool, number, one["from"], one["output"], part.read("sha256", _SHA256, ""))
     if not found.digest:
-        part.refuse("job", found.fault, "unknown_output")
+        part.refuse("job", found.fault or _("nothing of that job was left"), "unknown_output")
         return None
     return {**one, "job": number, "digest": found.digest, **({"at": found.path} if found.path else {})}
 

@@ -20,7 +20,7 @@ FIRST_BYTE_SHARE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
     """Whether something passes, and the clause that says why (see ``controlplane.clause_templates``)."""
 
     passes: bool
@@ -39,7 +39,7 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def judge(asked: Mapping[str, Any], reported: Mapping[str, Any], serving: float | None) -> Verdict:
+def judge(asked: Mapping[str, Any], reported: Mapping[str, Any], serving: float | None) -> GateVerdict:
     """Judge a gate by what the stage reported; ``serving`` is the metric of the model that serves, None if unknown.
 
     Where the serving model is not known by this metric there is nothing to be better than: then the bounds decide, and
@@ -47,23 +47,23 @@ def judge(asked: Mapping[str, Any], reported: Mapping[str, Any], serving: float 
     """
     metric = asked["metric"]
     if metric not in reported:
-        return Verdict(False, "GateNotReported", {"metric": metric})
+        return GateVerdict(False, "GateNotReported", {"metric": metric})
     value = finite(reported[metric])
     if value is None:
-        return Verdict(False, "GateNoNumber", {"metric": metric, "value": str(reported[metric])[:40]})
+        return GateVerdict(False, "GateNoNumber", {"metric": metric, "value": str(reported[metric])[:40]})
     said: dict[str, Any] = {"metric": metric, "value": said_number(value)}
     most, least = asked["at_most"], asked["at_least"]
     if most is not None and not value <= most:
-        return Verdict(False, "GateTooLarge", {**said, "bound": said_number(most)})
+        return GateVerdict(False, "GateTooLarge", {**said, "bound": said_number(most)})
     if least is not None and not value >= least:
-        return Verdict(False, "GateTooSmall", {**said, "bound": said_number(least)})
+        return GateVerdict(False, "GateTooSmall", {**said, "bound": said_number(least)})
     if not asked["better_than_serving"]:
-        return Verdict(True, "GatePassed", said)
+        return GateVerdict(True, "GatePassed", said)
     if serving is None:
         is_bounded = most is not None or least is not None
-        return Verdict(is_bounded, "GatePassedFirst" if is_bounded else "GateNothingToCompare", said)
+        return GateVerdict(is_bounded, "GatePassedFirst" if is_bounded else "GateNothingToCompare", said)
     is_better = value < serving if asked["goal"] == "minimize" else value > serving
-    return Verdict(
+    return GateVerdict(
         is_better, "GatePassedBetter" if is_better else "GateNotBetter", {**said, "serving": said_number(serving)}
     )
 
@@ -82,7 +82,7 @@ class Trial(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class TrialAnswers:
     """What the replicas of a revision answered: how many, how many of them failed or broke off, and counts of the
     times to the first byte by ``router.protocol.BOUNDS``."""
 
@@ -91,7 +91,7 @@ class Answers:
     first_bytes: Sequence[int] = ()
 
 
-def judge_trial(bounds: Mapping[str, Any], answers: Answers, lasted_s: float) -> tuple[Trial, Verdict]:
+def judge_trial(bounds: Mapping[str, Any], answers: TrialAnswers, lasted_s: float) -> tuple[Trial, GateVerdict]:
     """Judge the trial of a revision that is ready; ``bounds`` are those of ``canary`` in the job file.
 
     It fails at once when enough answers show it, and with fewer when its time is over.
@@ -101,15 +101,15 @@ def judge_trial(bounds: Mapping[str, Any], answers: Answers, lasted_s: float) ->
     if answers.count and (is_over or answers.count >= ENOUGH):
         share = 100 * answers.errors / answers.count
         if share > bounds["errors_at_most"]:
-            verdict = Verdict(False, "TrialErrors", {**said, "most": f"{bounds['errors_at_most']:g}"})
+            verdict = GateVerdict(False, "TrialErrors", {**said, "most": f"{bounds['errors_at_most']:g}"})
             return Trial.FAILED, verdict
         late, timed = _late(answers.first_bytes, bounds["first_byte_s"])
         if timed and late > (1 - FIRST_BYTE_SHARE) * timed:
             most = f"{bounds['first_byte_s']:g}"
-            return Trial.FAILED, Verdict(False, "TrialLate", {"late": late, "answers": timed, "most_s": most})
+            return Trial.FAILED, GateVerdict(False, "TrialLate", {"late": late, "answers": timed, "most_s": most})
     if not is_over:
-        return Trial.GOES_ON, Verdict(True, "TrialGoesOn", said)
-    return Trial.PASSED, Verdict(True, "TrialPassed" if answers.count else "TrialUnasked", said)
+        return Trial.GOES_ON, GateVerdict(True, "TrialGoesOn", said)
+    return Trial.PASSED, GateVerdict(True, "TrialPassed" if answers.count else "TrialUnasked", said)
 
 
 def _late(counts: Sequence[int], most_s: float | None) -> tuple[int, int]:

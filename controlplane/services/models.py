@@ -177,15 +177,13 @@ class Promotion(models.Model):
     during the trial, which began at ``trial_at``. :mod:`controlplane.services.promotions` alone writes it.
     """
 
-    class State(models.TextChoices):
+    class PromotionState(models.TextChoices):
         WAITING = "WAITING", _("waits")
         TRIAL = "TRIAL", _("on trial")
         PROMOTED = "PROMOTED", _("promoted")
         REFUSED = "REFUSED", _("refused")
         ROLLED_BACK = "ROLLED_BACK", _("rolled back")
         REPLACED = "REPLACED", _("replaced")
-
-    OPEN = (State.WAITING, State.TRIAL)
 
     attempt = models.UUIDField(unique=True)
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="promotions", db_constraint=False)
@@ -198,7 +196,7 @@ class Promotion(models.Model):
     user = models.CharField(max_length=150, help_text=_("The owner of the job when it was judged."))
     asked = models.JSONField()
     reported = models.JSONField(default=dict)
-    state = models.CharField(max_length=11, choices=State, default=State.WAITING)
+    state = models.CharField(max_length=11, choices=PromotionState, default=PromotionState.WAITING)
     detail = models.CharField(max_length=500, blank=True)
     said = models.JSONField(default=list)
     value = models.FloatField(null=True)

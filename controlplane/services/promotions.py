@@ -44,10 +44,10 @@ KEPT: Final = timedelta(days=365)
 LONGEST_DETAIL: Final = 500
 # Kinds of events on the job, by how the promotion ended; ``notify`` of a job file names them.
 EVENTS: Final = {
-    Promotion.State.PROMOTED: "promoted",
-    Promotion.State.REFUSED: "gate_refused",
-    Promotion.State.ROLLED_BACK: "rolled_back",
-    Promotion.State.REPLACED: "rolled_back",
+    Promotion.PromotionState.PROMOTED: "promoted",
+    Promotion.PromotionState.REFUSED: "gate_refused",
+    Promotion.PromotionState.ROLLED_BACK: "rolled_back",
+    Promotion.PromotionState.REPLACED: "rolled_back",
 }
 
 
@@ -105,7 +105,7 @@ def refuse_homeless(now: datetime) -> None:
         with transaction.atomic():
             row = Promotion.objects.select_for_update().filter(pk=number, ended_at=None).first()
             if row is not None:
-                _end(row, Promotion.State.REFUSED, told(clause("PromotionNoService", service=row.name)), now)
+                _end(row, Promotion.PromotionState.REFUSED, told(clause("PromotionNoService", service=row.name)), now)
 
 
 def advance(
@@ -116,15 +116,15 @@ def advance(
     A revision with so many failures in a row is taken back. Returns whether the service or its revisions changed.
     """
     open_ = row.promotions.select_for_update(of=("self",)).filter(ended_at=None).order_by("id")
-    one = open_.filter(state=Promotion.State.TRIAL).first() or open_.first()
+    one = open_.filter(state=Promotion.PromotionState.TRIAL).first() or open_.first()
     if one is None:
         return False
     if row.deleted_at is not None:
-        _end(one, Promotion.State.REPLACED, told(clause("PromotionServiceDeleted")), now)
+        _end(one, Promotion.PromotionState.REPLACED, told(clause("PromotionServiceDeleted")), now)
         return False
     try:
         with transaction.atomic():
-            if one.state == Promotion.State.TRIAL:
+            if one.state == Promotion.PromotionState.TRIAL:
                 return _watch(one, row, revisions, ready, most_failures, now)
             return _judge(one, row, revisions, now)
     except DatabaseError:
@@ -134,7 +134,7 @@ def advance(
         log.exception("%s could not be judged", one)
         row.refresh_from_db()
         why = verbatim(f"{type(error).__name__}: {error}")
-        _end(one, Promotion.State.REFUSED, told(clause("PromotionFaulty", why=why)), now)
+        _end(one, Promotion.PromotionState.REFUSED, told(clause("PromotionFaulty", why=why)), now)
         return True
 
 
@@ -214,7 +214,7 @@ def _begin(
         row.settings = {**row.settings, "canary": max(1, round(canary["percent"]))}
     row.changed_at = now
     row.save(update_fields=["revision", "former", "settings", "fault", "changed_at"])
-    one.state, one.revision, one.former = Promotion.State.TRIAL, number, row.former
+    one.state, one.revision, one.former = Promotion.PromotionState.TRIAL, number, row.former
     one.detail, one.said = why.text[:LONGEST_DETAIL], why.said
     one.save()
     _audit(one, row, "service.promote", {"revision": one.former}, {"revision": number, "job": one.job}, why.text)
@@ -233,7 +233,7 @@ def _watch(
     """Look how the revision of a promotion does, and end its trial one way or the other."""
     revision = revisions.get(one.revision or 0)
     if revision is None or row.revision != one.revision:
-        _end(one, Promotion.State.REPLACED, told(clause("PromotionReplaced", revision=row.revision)), now)
+        _end(one, Promotion.PromotionState.REPLACED, told(clause("PromotionReplaced", revision=row.revision)), now)
         return False
     if revision.is_failed or revision.failures >= most_failures:
         return _take_back(one, row, revisions, told(clause("TrialNotReady", why=verbatim(revision.fault))), now)
@@ -251,7 +251,7 @@ def _watch(
         if ready < row.wanted and not is_late:
             return False
         return _succeed(one, row, told(clause("PromotionServes", revision=one.revision)), now)
-    answers = gate.Answers(one.answers, one.errors, one.first_bytes)
+    answers = gate.TrialAnswers(one.answers, one.errors, one.first_bytes)
     verdict, why = gate.judge_trial(canary, answers, (now - one.trial_at).total_seconds())
     if verdict is gate.Trial.FAILED:
         return _take_back(one, row, revisions, told(clause(why.code, **why.params)), now)
@@ -265,7 +265,7 @@ def _watch(
 
 def _succeed(one: Promotion, row: InferenceService, why: Told, now: datetime) -> bool:
     gate_said = Told(one.detail, one.said)
-    _end(one, Promotion.State.PROMOTED, joined([gate_said, why], "Semicolon"), now)
+    _end(one, Promotion.PromotionState.PROMOTED, joined([gate_said, why], "Semicolon"), now)
     return True
 
 
@@ -285,26 +285,26 @@ def _take_back(
     row.settings = {**row.settings, "canary": 100}
     row.changed_at = now
     row.save(update_fields=["revision", "former", "settings", "changed_at"])
-    _end(one, Promotion.State.ROLLED_BACK, why, now)
+    _end(one, Promotion.PromotionState.ROLLED_BACK, why, now)
     _audit(one, row, "service.rollback", {"revision": one.revision}, {"revision": row.revision}, why.text)
     return True
 
 
 def _refused(one: Promotion, why: Told, now: datetime) -> bool:
-    _end(one, Promotion.State.REFUSED, why, now)
+    _end(one, Promotion.PromotionState.REFUSED, why, now)
     return False
 
 
-def _end(one: Promotion, state: Promotion.State, why: Told, now: datetime) -> None:
+def _end(one: Promotion, state: Promotion.PromotionState, why: Told, now: datetime) -> None:
     """End a promotion, and tell it to the job."""
     one.state, one.ended_at = state, now
     one.detail, one.said = why.text[:LONGEST_DETAIL], why.said
     one.save()
     codes = {
-        Promotion.State.PROMOTED: "PromotionDone",
-        Promotion.State.REFUSED: "PromotionRefused",
-        Promotion.State.ROLLED_BACK: "PromotionRolledBack",
-        Promotion.State.REPLACED: "PromotionOver",
+        Promotion.PromotionState.PROMOTED: "PromotionDone",
+        Promotion.PromotionState.REFUSED: "PromotionRefused",
+        Promotion.PromotionState.ROLLED_BACK: "PromotionRolledBack",
+        Promotion.PromotionState.REPLACED: "PromotionOver",
     }
     said = clause(codes[state], stage=one.stage, service=one.name, why=why)
     _tell(one, EVENTS[state], told(said), now)
@@ -334,7 +334,7 @@ def _audit(
 
 def on_trial() -> dict[tuple[int, int], int]:
     """Return the promotions on trial by the service and the revision whose answers are counted."""
-    rows = Promotion.objects.filter(state=Promotion.State.TRIAL, trial_at__isnull=False, service__isnull=False)
+    rows = Promotion.objects.filter(state=Promotion.PromotionState.TRIAL, trial_at__isnull=False, service__isnull=False)
     found = rows.values_list("service_id", "revision", "pk")
     return {(service, revision): pk for service, revision, pk in found if service is not None and revision is not None}
 
@@ -342,7 +342,7 @@ def on_trial() -> dict[tuple[int, int], int]:
 def count(number: int, answers: int, errors: int, first_bytes: list[int]) -> None:
     """Add what a router counted of the replicas of a promotion on trial."""
     with transaction.atomic():
-        row = Promotion.objects.select_for_update().filter(pk=number, state=Promotion.State.TRIAL).first()
+        row = Promotion.objects.select_for_update().filter(pk=number, state=Promotion.PromotionState.TRIAL).first()
         if row is None:
             return
         row.answers, row.errors = row.answers + answers, row.errors + errors

@@ -221,7 +221,7 @@ def _scale(row: InferenceService, here: Iterable[_Seen], now: datetime) -> None:
         return
     _by_load(row, here, now)
     # A revision on trial shows that it can serve before anybody asks.
-    if not row.wanted and given["max"] and row.promotions.filter(state=Promotion.State.TRIAL).exists():
+    if not row.wanted and given["max"] and row.promotions.filter(state=Promotion.PromotionState.TRIAL).exists():
         row.wanted = 1
 
 

@@ -89,7 +89,7 @@ def change(
         else:
             current.file = dict(given)
             current.save(update_fields=["file"])
-            if locked.promotions.filter(state=Promotion.State.TRIAL).exists():
+            if locked.promotions.filter(state=Promotion.PromotionState.TRIAL).exists():
                 # The trial of a promotion goes on with its share.
                 read = replace(read, settings={**read.settings, "canary": locked.settings["canary"]})
         locked.settings = read.settings

@@ -78,7 +78,7 @@ def refresh(one: Promotion) -> Promotion:
 
 
 def until_ended(cluster: Cluster, one: Promotion) -> Promotion:
-    for _ in range(12):
+    for _ in range(30):
         follow(cluster)
         if refresh(one).ended_at is not None:
             break
@@ -307,8 +307,12 @@ def test_who_may_promote_to_what_is_said_at_submission(cluster: Cluster) -> None
 def test_an_output_of_another_project_is_no_input(cluster: Cluster) -> None:
     job = submit(cluster)
     finish(cluster, job, perplexity=3.0)
-    reads = {"run": "true", "inputs": [{"job": job.number, "from": "main", "output": "model"}]}
+    reads: dict[str, Any] = {"run": "true", "inputs": [{"job": job.number, "from": "main", "output": "model"}]}
     assert cluster.town.owner.post("/jobs", reads).status_code == 201
+    for lacks in ("from", "output"):
+        one = {key: each for key, each in reads["inputs"][0].items() if key != lacks}
+        answer = cluster.town.owner.post("/jobs", {**reads, "inputs": [one]})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, f"/inputs/0/{lacks}")
     answer = cluster.town.stranger.post("/jobs", {**reads, "project": "other"})
     (fault,) = json.loads(answer.content)["errors"]
     assert (fault["pointer"], fault["code"]) == ("/inputs/0/job", "unknown_output")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.clause_templates import RECORD
-from controlplane.services.gate import ENOUGH, Answers, Trial, finite, judge, judge_trial
+from controlplane.services.gate import ENOUGH, Trial, TrialAnswers, finite, judge, judge_trial
 from router.protocol import BOUNDS
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
@@ -71,7 +71,7 @@ COUNTS = st.integers(min_value=0, max_value=10_000)
 def test_a_trial_ends_when_it_is_over_or_enough_failed(answers: int, errors: int, most: float, lasted_s: float) -> None:
     errors = min(errors, answers)
     bounds = {"for_s": 600.0, "errors_at_most": most, "first_byte_s": None}
-    verdict, why = judge_trial(bounds, Answers(answers, errors), lasted_s)
+    verdict, why = judge_trial(bounds, TrialAnswers(answers, errors), lasted_s)
     assert RECORD[why.code].format_map(why.params)
     is_bad = answers > 0 and 100 * errors / answers > most
     if is_bad and (answers >= ENOUGH or lasted_s >= 600):
@@ -85,7 +85,7 @@ def test_late_first_bytes_fail_a_trial_once_more_than_one_in_twenty_is_surely_la
     quick, late = BOUNDS.index(0.5), BOUNDS.index(2.5)
     counts = [0] * (len(BOUNDS) + 1)
     counts[quick], counts[late] = 95, 5
-    assert judge_trial(bounds, Answers(100, 0, counts), 1.0)[0] is Trial.GOES_ON
+    assert judge_trial(bounds, TrialAnswers(100, 0, counts), 1.0)[0] is Trial.GOES_ON
     counts[late] = 6
-    verdict, why = judge_trial(bounds, Answers(101, 0, counts), 1.0)
+    verdict, why = judge_trial(bounds, TrialAnswers(101, 0, counts), 1.0)
     assert (verdict, why.code, why.params["late"]) == (Trial.FAILED, "TrialLate", 6)
