@@ -6,6 +6,7 @@ more.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from agents.protocol import DeviceClaim, Exit, LocalClaim, LocalJob, LocalOffer,
 from agents.supervisor import procfs
 from agents.supervisor.record import write_whole
 
+log = logging.getLogger("switchyard.agent")
 # What is not in the record yet is bounded by this; of what is, so many are kept, so long.
 MOST_OPEN: Final = 1_000
 MOST_JOINED: Final = 256
@@ -105,7 +107,8 @@ class Ledger:
         self.folder, self.now = folder, now
         found = (_files.find(str(path)) for path in sorted(folder.glob("*.json")))
         self.jobs = {job.id: job for job in found if job is not None}
-        self.unreadable = sum(1 for _ in folder.glob("*.json")) - len(self.jobs)
+        if unreadable := sum(1 for _ in folder.glob("*.json")) - len(self.jobs):
+            log.error("%d files of local jobs in %s cannot be read, and stay as they are", unreadable, folder)
 
     def put(self, job: AcceptedJob) -> None:
         """Write a job; when this returns, no crash loses it. Raises OSError, and keeps what was there."""
