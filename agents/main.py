@@ -34,7 +34,7 @@ from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
 from agents.edge.allowance import read_allowances
 from agents.edge.control_socket import ControlSocket
-from agents.edge.ledger import Ledger
+from agents.edge.ledger import LocalLedger
 from agents.edge.local_jobs import LocalJobs
 from agents.ends import clause, told
 from agents.isolation import cgroup
@@ -290,7 +290,7 @@ async def open_edge(
         found = [*view.conditions(node.journal.disk_pressure).device_errors, *node.quarantined()]
         return {error.uuid for error in found}
 
-    ledger = await asyncio.to_thread(Ledger, member.state / "edge")
+    ledger = await asyncio.to_thread(LocalLedger, member.state / "edge")
     devices = lambda: view.inventory.devices if view.inventory is not None else []  # noqa: E731
     jobs = LocalJobs(
         node, options.edge_allowances, ledger, devices, unusable, as_accounts=options.users.default.uid is not None

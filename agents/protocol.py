@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID, uuid5
 
@@ -458,7 +459,9 @@ class LocalIds(msgspec.Struct, frozen=True):
     part: str
 
 
+@lru_cache(4_096)
 def local_ids(job: str) -> LocalIds:
+    """Return the ids that follow from that of a local job."""
     return LocalIds(*(str(uuid5(UUID(job), name)) for name in ("stage", "attempt", "part")))
 
 

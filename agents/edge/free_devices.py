@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from agents.edge.job_file import Demand
+from agents.edge.job_file import LocalDemand
 from agents.protocol import Device, DeviceClaim
 
 USABLE = ("OK", "DEGRADED")
 
 
 def choose(
-    demand: Demand, devices: Iterable[Device], held: Iterable[DeviceClaim], unusable: Collection[str] = ()
+    demand: LocalDemand, devices: Iterable[Device], held: Iterable[DeviceClaim], unusable: Collection[str] = ()
 ) -> list[DeviceClaim] | None:
     """Return the claims of a job, None while they are not free.
 
@@ -46,7 +46,7 @@ def choose(
     ]
 
 
-def _suits(device: Device, demand: Demand) -> bool:
+def _suits(device: Device, demand: LocalDemand) -> bool:
     division = device.division
     if device.kind != demand.kind or (division is not None and (division.made or not division.whole)):
         return False

@@ -29,7 +29,7 @@ class JobRefused(ValueError):
     """The job is not accepted; the message tells why, for who submits it."""
 
 
-class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
+class LocalDemand(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a local job runs and asks for. Without a ``kind`` it asks for cores alone."""
 
     argv: list[str]
@@ -56,7 +56,7 @@ def chosen(spec: dict[str, Any], allowed: list[Allowance]) -> Allowance:
     return found[0]
 
 
-def demand(spec: dict[str, Any], allowed: Allowance) -> Demand:
+def demand(spec: dict[str, Any], allowed: Allowance) -> LocalDemand:
     """Return what the file asks for, within what is allowed. Raises JobRefused with a sentence."""
     if len(msgspec.json.encode(spec)) > LOCAL_SPEC_BYTES:
         raise JobRefused(f"the file of a local job has {LOCAL_SPEC_BYTES >> 10} KiB at most")
@@ -80,7 +80,7 @@ def demand(spec: dict[str, Any], allowed: Allowance) -> Demand:
         if asked > most:
             raise JobRefused(f"{what}: {asked:g} {unit} are more than the {most:g} that you may have here")
     kind, model, count, uuids = _devices(spec.get("devices"), allowed)
-    return Demand(
+    return LocalDemand(
         argv=_argv(spec),
         env=_env(spec.get("env", {})),
         cpus_milli=max(1, cpus_milli),

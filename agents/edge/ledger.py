@@ -6,6 +6,7 @@ more.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,31 +17,32 @@ import msgspec
 
 from agents.decode import BoundedDecoder
 from agents.edge.allowance import Account
-from agents.edge.job_file import Demand
+from agents.edge.job_file import LocalDemand
 from agents.protocol import DeviceClaim, Exit, LocalClaim, LocalJob, LocalOffer, local_ids
 from agents.supervisor import procfs
 from agents.supervisor.record import write_whole
 
+log = logging.getLogger("switchyard.agent")
 # What is not in the record yet is bounded by this; of what is, so many are kept, so long.
 MOST_OPEN: Final = 1_000
 MOST_JOINED: Final = 256
 KEPT_S: Final = 14 * 86_400.0
 
 
-class Moment(msgspec.Struct, frozen=True):
+class HostMoment(msgspec.Struct, frozen=True):
     """A time by both clocks of the host: the wall clock, which may be set, and that of a boot."""
 
     wall: float
     boot: str
     up: float
 
-    def before(self, now: Moment) -> float:
+    def before(self, now: HostMoment) -> float:
         """Return how many seconds before ``now`` this was; by the wall clock only across boots."""
         return max(0.0, now.up - self.up if now.boot == self.boot else now.wall - self.wall)
 
 
-def host_now() -> Moment:
-    return Moment(time.time(), procfs.boot_id(), procfs.boottime())
+def host_now() -> HostMoment:
+    return HostMoment(time.time(), procfs.boot_id(), procfs.boottime())
 
 
 class AcceptedJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,9 +55,9 @@ class AcceptedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     home: str
     project: str
     spec: dict[str, Any]
-    demand: Demand
-    accepted: Moment
-    begun: Moment | None = None
+    demand: LocalDemand
+    accepted: HostMoment
+    begun: HostMoment | None = None
     claims: list[DeviceClaim] = msgspec.field(default_factory=list)
     is_cancelled: bool = False
     exit: Exit | None = None
@@ -77,7 +79,7 @@ class AcceptedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_of(self, account: Account) -> bool:
         return account.uid in (0, self.uid)
 
-    def offer(self, now: Moment) -> LocalOffer:
+    def offer(self, now: HostMoment) -> LocalOffer:
         """Return what the control plane is told of it. It has begun, or ended before that."""
         begun = self.begun or self.accepted
         return LocalOffer(
@@ -97,15 +99,16 @@ class AcceptedJob(msgspec.Struct, frozen=True, omit_defaults=True):
 _files: Final = BoundedDecoder[AcceptedJob](AcceptedJob)
 
 
-class Ledger:
+class LocalLedger:
     """All local jobs, by id, hence in the order of their acceptance. :meth:`put` blocks until the disk has it."""
 
-    def __init__(self, folder: Path, now: Callable[[], Moment] = host_now) -> None:
+    def __init__(self, folder: Path, now: Callable[[], HostMoment] = host_now) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self.folder, self.now = folder, now
         found = (_files.find(str(path)) for path in sorted(folder.glob("*.json")))
         self.jobs = {job.id: job for job in found if job is not None}
-        self.unreadable = sum(1 for _ in folder.glob("*.json")) - len(self.jobs)
+        if unreadable := sum(1 for _ in folder.glob("*.json")) - len(self.jobs):
+            log.error("%d files of local jobs in %s cannot be read, and stay as they are", unreadable, folder)
 
     def put(self, job: AcceptedJob) -> None:
         """Write a job; when this returns, no crash loses it. Raises OSError, and keeps what was there."""

@@ -19,7 +19,7 @@ import msgspec
 from agents.edge.allowance import Account, Allowance, Allowances, of_account
 from agents.edge.free_devices import choose
 from agents.edge.job_file import GRACE_S, JobRefused, chosen, demand
-from agents.edge.ledger import MOST_OPEN, AcceptedJob, Ledger
+from agents.edge.ledger import MOST_OPEN, AcceptedJob, LocalLedger
 from agents.ends import clause, told
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import LOWEST
@@ -46,7 +46,7 @@ class LocalJobs:
         self,
         node: NodeTasks,
         allowances: Allowances,
-        ledger: Ledger,
+        ledger: LocalLedger,
         devices: Callable[[], Iterable[Device]],
         unusable: Callable[[], Collection[str]] = tuple,
         *,

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from agents.edge.allowance import Account, Allowance, Allowances
 from agents.edge.job_file import JobRefused
-from agents.edge.ledger import AcceptedJob, Ledger, Moment
+from agents.edge.ledger import AcceptedJob, HostMoment, LocalLedger
 from agents.edge.local_jobs import LocalJobs
 from agents.protocol import (
     Desired,
@@ -44,7 +44,7 @@ class Killed(BaseException):
     """The agent's process ended here."""
 
 
-class BrittleLedger(Ledger):
+class BrittleLedger(LocalLedger):
     """A ledger whose process may be killed before or after it writes."""
 
     killed: float = 0.0
@@ -80,8 +80,8 @@ class EdgeNode:
     def __post_init__(self) -> None:
         self._open()
 
-    def _moment(self) -> Moment:
-        return Moment(1_000_000.0 + self.up_s, f"boot-{self.boots}", self.up_s)
+    def _moment(self) -> HostMoment:
+        return HostMoment(1_000_000.0 + self.up_s, f"boot-{self.boots}", self.up_s)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)

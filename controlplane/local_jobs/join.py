@@ -111,7 +111,7 @@ def _joined(node: Node, job_id: str, offered: Offered) -> int:
             return known[job_id]  # another connection of the node was faster
         devices = [claim.uuid for claim in offered.claims]
         _give_way(node, devices)
-        raise NotJoined(told(clause("LocalDevicesHeld", node=node.name)), is_for_people=False) from None
+        raise NotJoined(told(clause("LocalDevicesHeld")), is_for_people=False) from None
     except InvalidSpec as error:
         fault = "; ".join(f"{each.pointer}: {each.detail}" for each in error.errors[:3])[:_LONGEST]
         why = told(clause("LocalRefused", node=node.name, project=offered.project, fault=verbatim(fault)))

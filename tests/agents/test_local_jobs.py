@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pwd
@@ -32,6 +33,28 @@ hours = 2
 running = 2
 waiting = 3
 """
+
+
+def as_account(uid: int, path: str, request: dict[str, Any]) -> bytes:
+    """Ask as another account: a child of this process, which the kernel names by its own uid."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            link = socket.socket(socket.AF_UNIX)
+            link.connect(path)
+            link.sendall(json.dumps(request).encode() + b"\n")
+            os.write(writes, link.recv(4_096))
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said
 
 
 class Box(Hands):
@@ -240,3 +263,25 @@ def test_nonsense_on_the_socket_ends_that_connection_and_nothing_else(box: Box) 
     with pytest.raises(NotFound):
         box.ask("show", id="nothing")
     assert box.ask("list") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several accounts")
+def test_a_job_runs_as_the_account_that_submitted_it_and_others_may_not(model: Yard, open_path: Path) -> None:
+    box = Box(model, open_path, "rooted")
+    box.state.mkdir(mode=0o711)
+    (open_path / "edge.toml").write_text(ALLOW.replace(f'"{ME}"', '"nobody"'))
+    box.start("--run-as", "nobody", "--edge", str(open_path / "edge.toml"))
+    try:
+        model.is_deaf = True
+        with pytest.raises(ApiProblem, match="root may not submit"):
+            box.submit("true")
+        job = node_socket.uuid7()
+
+        request = {"do": "submit", "id": job, "job": {"run": "id -u", "cpus": 0.1, "memory": "64MiB"}}
+        assert b"may not submit jobs on this node" in as_account(12_345, box.socket, request)
+        model.wait(lambda: b'"ok"' in as_account(65_534, box.socket, request))
+        assert box.until(job, "COMPLETED")["account"] == "nobody"
+        assert base64.b64decode(box.ask("logs", id=job)["data"]) == b"65534\n"
+    finally:
+        model.is_deaf = False
+        box.clear()

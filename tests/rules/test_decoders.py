@@ -66,6 +66,8 @@ ALLOWED = {
     "agents/devices/vendors/intel.py": (7, LIBRARY),
     "agents/devices/vendors/mthreads.py": (3, LIBRARY),
     "agents/devices/vendors/simulated.py": (1, OPERATOR),
+    "agents/edge/allowance.py": (2, OPERATOR),
+    "agents/edge/job_file.py": (4, BOUNDED_TEXT),
     "agents/isolation/beneath.py": (1, KERNEL),
     "agents/isolation/cgroup.py": (2, KERNEL),
     "agents/isolation/run_as.py": (3, OPERATOR),
@@ -186,7 +188,7 @@ TRUSTED = {"Desired", "Enrolled", "Sources", "LogReceipt"}
 
 # The agent wrote them of what the control plane sent. Their readers look whether they can be written again, or which
 # part they are of.
-OWN_LINES = {"agents.tasks.journal._lines", "agents.delegated.executor._orders"}
+OWN_LINES = {"agents.tasks.journal._lines", "agents.delegated.executor._orders", "agents.edge.ledger._files"}
 
 
 def numbers_without_ends(kind: Any) -> list[str]:
