@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from controlplane.observability import tallies
 from controlplane.observability.gathering import Gathered
 from controlplane.pools import lending
 from controlplane.pools.models import Budget, Quota
+from controlplane.queries.pace import seconds_per_step
 from scheduler.core.model.lifecycle import ACTIVE, FINAL, Cause, State
 from scheduler.core.resources import charges
 
@@ -41,6 +43,9 @@ GROUP BY 1, 2, 3, 4, 5
 """
 _RUNNING = """
 SELECT j.number::text, j.name, j.pool_id, j.project_id, s.name, s.progress::text,
+       CASE jsonb_typeof(s.values->'tokens_per_s') WHEN 'number' THEN s.values->>'tokens_per_s' END,
+       (SELECT c.marks::text FROM jobs_attempt a JOIN jobs_curves c ON c.attempt_id = a.id
+        WHERE a.stage_id = s.id AND a.ended_at IS NULL),
        (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.stage_id = s.id),
        (SELECT a.checkpoint_every_s FROM jobs_attempt a WHERE a.stage_id = s.id AND a.ended_at IS NULL),
        count(*) OVER ()
@@ -190,11 +195,13 @@ def _budgets(into: Gathered, names: _Names) -> None:
 
 
 def _running(into: Gathered, names: _Names) -> None:
-    rows = _rows(_RUNNING, list(ACTIVE), MOST_RUNNING)
-    for number, name, pool_id, project_id, stage, progress, saved_at, every_s, _count in rows:
+    rows, now = _rows(_RUNNING, list(ACTIVE), MOST_RUNNING), time.time()
+    for number, name, pool_id, project_id, stage, progress, tokens_per_s, marks, saved_at, every_s, _count in rows:
         pool, project = names.pool(pool_id), names.project(project_id)
         into.set("switchyard_job_info", 1, number, stage, name, pool or "", project or "")
         into.set("switchyard_job_progress_ratio", _share(progress), number, stage)
+        into.set("switchyard_job_tokens_per_second", float(tokens_per_s) if tokens_per_s else None, number, stage)
+        into.set("switchyard_job_step_seconds", seconds_per_step(parsed(marks), now) if marks else None, number, stage)
         into.set("switchyard_job_last_checkpoint_timestamp_seconds", saved_at, number, stage)
         into.set("switchyard_job_checkpoint_interval_seconds", every_s, number, stage)
     if rows:

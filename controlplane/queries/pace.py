@@ -56,14 +56,17 @@ def of_job(job: Job) -> StagePaceList:
     return StagePaceList([pace for pace in found if pace is not None])
 
 
+def seconds_per_step(marks: Sequence[Sequence[float]], now: float) -> float | None:
+    """How long a step takes by the marks of an attempt, up to ``now``; None where they tell no speed."""
+    telling = _telling(marks, now)
+    return 1 / _rate(telling) if telling else None
+
+
 def _of_attempt(row: Curves, now: float) -> StagePace | None:
-    marks = _onward([(float(at), float(step)) for at, step in row.marks])
-    if len(marks) < LEAST_MARKS:
+    marks = _telling(row.marks, now)
+    if not marks:
         return None
-    (begin, first), (end, last) = marks[0], marks[-1]
-    usual_s = (end - begin) / (len(marks) - 1)
-    if end - begin < LEAST_S or last <= first or now - end > max(SILENT_S, SILENT_TIMES * usual_s):
-        return None
+    (begin, _first), (end, last) = marks[0], marks[-1]
     stage = row.attempt.stage
     told = (stage.progress or {}).get("total")
     total = int(told) if isinstance(told, int | float) and told >= last else None
@@ -80,6 +83,17 @@ def _of_attempt(row: Curves, now: float) -> StagePace | None:
         low_at=_moment(ends[0]) if ends else None,
         high_at=_moment(ends[-1]) if ends else None,
     )
+
+
+def _telling(raw: Sequence[Sequence[float]], now: float) -> Sequence[Mark]:
+    """The marks that tell a speed: enough of them, over enough time, and the last not long ago; none otherwise."""
+    marks = _onward([(float(at), float(step)) for at, step in raw])
+    if len(marks) < LEAST_MARKS:
+        return []
+    (begin, first), (end, last) = marks[0], marks[-1]
+    usual_s = (end - begin) / (len(marks) - 1)
+    is_telling = end - begin >= LEAST_S and last > first and now - end <= max(SILENT_S, SILENT_TIMES * usual_s)
+    return marks if is_telling else []
 
 
 def _onward(marks: Sequence[Mark]) -> Sequence[Mark]:

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from controlplane import counted
 from controlplane.accounts.models import Project, User
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Attempt, Curves, Job, Stage
 from controlplane.observability import exposition, gathering, tallies
 from controlplane.observability.catalogue import BY_NAME, METRICS
 from controlplane.observability.models import Tally
@@ -133,7 +133,6 @@ def test_what_jobs_do_is_counted_and_told_in_both_formats(town: Town) -> None:
 
 
 def test_who_was_stopped_for_others_is_counted_with_what_was_lost(town: Town) -> None:
-    from controlplane.jobs.models import Attempt
 
     agent = town.machine()
     job = town.running(agent, devices={"kind": "gpu", "count": 2})
@@ -174,6 +173,22 @@ def test_quotas_devices_and_running_stages_are_told(town: Town) -> None:
     assert value(now, "switchyard_largest_gang_devices", kind="gpu") == 0
     assert value(now, "switchyard_node_state", node="n1", state="READY") == 1
     assert value(now, "switchyard_job_info", number=str(job.number), name=hostile) == 1
+
+
+def test_the_speed_of_a_running_stage_is_told_where_it_reports_it(town: Town) -> None:
+    job = town.running(town.machine(), devices={"kind": "gpu"})
+    number, now = str(job.number), timezone.now().timestamp()
+    told = scrape(town.staff)
+    assert value(told, "switchyard_job_step_seconds", number=number) is None
+    assert value(told, "switchyard_job_tokens_per_second", number=number) is None
+    Stage.objects.filter(job=job).update(values={"tokens_per_s": 41_600.5, "loss": "nan"})
+    marks = [[now - 60 + 10 * n, 4 * n] for n in range(7)]
+    Curves.objects.create(attempt=Attempt.objects.get(stage__job=job), marks=marks)
+    told = scrape(town.staff)
+    assert value(told, "switchyard_job_tokens_per_second", number=number) == 41_600.5
+    assert value(told, "switchyard_job_step_seconds", number=number) == pytest.approx(2.5)
+    Stage.objects.filter(job=job).update(values={"tokens_per_s": "fast"})
+    assert value(scrape(town.staff), "switchyard_job_tokens_per_second", number=number) is None
 
 
 def test_free_devices_beside_held_ones_are_fragments(town: Town) -> None:
