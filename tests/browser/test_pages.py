@@ -222,7 +222,7 @@ def test_each_reported_number_has_a_curve_of_its_own_among_the_measurements(open
     page.wait_for_url(re.compile("/metrics$"))
     expect(page.locator(".y-each .y-fig b")).to_have_text(["train lr", "train loss"])
     page.click("#panel-devices .y-seg >> text=Temperature")
-    assert _eventually(page, lambda: _chart(page, "chart-devices")["unit"] == "°C")
+    assert _eventually(page, lambda: _chart(page, "chart-devices").get("unit") == "°C")
     expect(page.locator("#panel-devices .y-fig")).to_be_visible()
     assert witness.complaints() == []
 
