@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from controlplane.documents import from_yaml
-from tests.browser.conftest import Open
+from tests.browser.conftest import PATIENCE_MS, Open
 from tests.browser.site import HOSTILE, Site
 from tests.chaos.stack import long
 
@@ -49,15 +51,18 @@ def _named(path: str, site: Site) -> str:
     return path.format(job=site.number("qwen3-32b-sft"), device=device, array=array)
 
 
+def _eventually(page: Any, claim: Callable[[], object]) -> bool:
+    """Wait for a claim. A strict policy forbids the browser's own way to wait for a script's answer."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not (held := bool(claim())) and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    return held
+
+
 def _drawn(page: Any) -> None:
     """Waits until the line is live and every chart in sight is drawn."""
     expect(page.locator("[data-live-pill]")).to_have_attribute("data-state", "live")
-    # A strict policy forbids the browser's own way to wait for a script's answer, so it is asked again and again.
-    for _turn in range(600):
-        if page.evaluate(_CHARTS_DRAWN):
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError("a chart in sight was not drawn within a minute")
+    assert _eventually(page, lambda: page.evaluate(_CHARTS_DRAWN)), "a chart in sight was not drawn"
 
 
 def _serious(page: Any) -> list[str]:
@@ -232,7 +237,7 @@ def test_each_reported_number_has_a_curve_of_its_own_among_the_measurements(open
     page.wait_for_url(re.compile("/metrics$"))
     expect(page.locator(".y-each .y-fig b")).to_have_text(["train lr", "train loss"])
     page.click("#panel-devices .y-seg >> text=Temperature")
-    expect(page.locator("#chart-devices")).to_have_text(re.compile(r'"unit": "(°|\\u00b0)C"', re.IGNORECASE))
+    assert _eventually(page, lambda: _chart(page, "chart-devices").get("unit") == "°C")
     expect(page.locator("#panel-devices .y-fig")).to_be_visible()
     assert witness.complaints() == []
 
@@ -590,12 +595,8 @@ def test_a_draft_is_kept_without_secrets_and_goes_at_sign_out(open_page: Open, s
         return str(page.evaluate("JSON.stringify(Object.entries(localStorage))"))
 
     def keeps(words: str) -> bool:
-        """Waits until the browser keeps it; a strict policy forbids the browser's own way to wait."""
-        for _turn in range(600):
-            if words in kept():
-                return True
-            page.wait_for_timeout(100)
-        return False
+        """Waits until the browser keeps it."""
+        return _eventually(page, lambda: words in kept())
 
     page.evaluate("localStorage.setItem('yard.draft', 'a draft of an earlier release')")
     page.reload()

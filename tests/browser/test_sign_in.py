@@ -58,12 +58,12 @@ def test_a_provider_signs_in_and_makes_an_account(visit: Page, site: Site, provi
         "email": f"u{time.time_ns()}@example.org",
         "email_verified": True,
     }
-    httpx.post(f"{provider}/claims", json={"claims": claims}).raise_for_status()
+    httpx.post(f"{provider}/claims", json={"claims": claims}, timeout=60).raise_for_status()
     visit.goto(f"{site.url}/sign-in?next=/user")
     judge(visit)
     press(visit, "form[action='/sign-in/with/corp'] button", f"{site.url}/user")
     judge(visit)
-    httpx.post(f"{provider}/claims", json={"claims": claims | {"sub": "other", "email": "x@elsewhere.org"}})
+    httpx.post(f"{provider}/claims", json={"claims": claims | {"sub": "other", "email": "x@elsewhere.org"}}, timeout=60)
     visit.goto("about:blank")  # the page would leave by itself once nobody is signed in
     visit.context.clear_cookies()
     visit.goto(f"{site.url}/sign-in")
@@ -145,7 +145,7 @@ def test_a_second_factor_is_set_up_asked_for_and_removed(visit: Page, site: Site
 
 
 def test_a_program_is_signed_in_by_its_code(visit: Page, site: Site) -> None:
-    asked = httpx.post(f"{site.url}/api/v1/device-codes", json=ASK).raise_for_status().json()
+    asked = httpx.post(f"{site.url}/api/v1/device-codes", json=ASK, timeout=60).raise_for_status().json()
     visit.goto(f"{site.url}/device")
     visit.fill("[name=username]", "admin")
     visit.fill("[name=password]", PASSWORD)
@@ -165,9 +165,9 @@ def test_a_program_is_signed_in_by_its_code(visit: Page, site: Site) -> None:
         visit.click("button[value=confirm]")
     expect(visit.locator("[role=status]")).to_be_visible()
     judge(visit)
-    told = httpx.post(f"{site.url}/api/v1/device-codes/token", json={"device_code": asked["device_code"]})
+    told = httpx.post(f"{site.url}/api/v1/device-codes/token", json={"device_code": asked["device_code"]}, timeout=60)
     token = told.raise_for_status().json()["access_token"]
-    me = httpx.get(f"{site.url}/api/v1/whoami", headers={"Authorization": f"Bearer {token}"}).json()
+    me = httpx.get(f"{site.url}/api/v1/whoami", headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
     assert (me["user"], me["scopes"]) == ("admin", ["read", "submit"])
 
 

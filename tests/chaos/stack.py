@@ -32,7 +32,7 @@ from tests import kept_tables
 # What the commands of the two servers have in them.
 WEB, GATEWAY = "controlplane.asgi", "controlplane.gateway.asgi"
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def long(*values: object) -> ParameterSet:
@@ -169,7 +169,7 @@ class Up:
         """Tell whether the server says that it and all that it needs are well."""
         try:
             # Plain: reading the certificates that are trusted would take longer than all the rest.
-            return httpx.get(f"http://127.0.0.1:{self.port}/readyz", verify=False).status_code == 200
+            return httpx.get(f"http://127.0.0.1:{self.port}/readyz", verify=False, timeout=60).status_code == 200
         except httpx.TransportError:
             return False
 

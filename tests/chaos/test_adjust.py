@@ -122,7 +122,7 @@ def test_a_running_process_is_paused_slowed_and_given_back_what_it_had(yard: Yar
     assert told[0] == "main adjusted in place: suspended (a demonstration)"
     assert told[2] == "main adjusted in place: cpu_weight 50, cpus [0], io_weight 25, memory_bytes 314572800"
     job.job.cancel()
-    assert job.job.wait(60).state == "CANCELLED"
+    assert job.job.wait(240).state == "CANCELLED"
 
 
 def test_a_memory_limit_below_what_is_in_use_is_not_set_and_said(yard: Yard) -> None:
@@ -132,7 +132,7 @@ def test_a_memory_limit_below_what_is_in_use_is_not_set_and_said(yard: Yard) -> 
     assert "a limit below would end it" in job.part["notes"][0]
     assert job.process.is_running()
     job.job.cancel()
-    job.job.wait(60)
+    job.job.wait(240)
 
 
 def test_yard_adjusts_and_a_refusal_names_the_field(yard: Yard) -> None:
@@ -159,4 +159,4 @@ def test_yard_adjusts_and_a_refusal_names_the_field(yard: Yard) -> None:
         yard.client.jobs.adjust(job.job, suspnded=True)
     assert (problem.value.status, problem.value.errors[0]["pointer"]) == (422, "/suspnded")
     job.job.cancel()
-    assert job.job.wait(60).state == "CANCELLED"
+    assert job.job.wait(240).state == "CANCELLED"

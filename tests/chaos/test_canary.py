@@ -179,7 +179,7 @@ def test_only_the_task_has_its_secrets(yard: Yard, overheard: Overheard) -> None
     nowhere_but_in_the_task(yard, overheard, job, runs=True)
 
     client.jobs.cancel(job)
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
     client.jobs.cancel(waiting)
     assert eventually(lambda: not any(run.is_dir() for run in (yard.up.home / "agents").glob("*/parts/*")))
     nowhere_but_in_the_task(yard, overheard, job, runs=False)

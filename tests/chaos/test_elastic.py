@@ -96,7 +96,7 @@ def test_it_makes_room_for_somebody_who_waits(gang: Gang) -> None:
     job = submitted(gang, steps=FEW_STEPS)
     whole = {"cpus": 2, "expected": "40m", "time_limit": "1h", "priority": "high", "run": "sleep 3"}
     other = gang.yard.client.jobs.submit({"name": "other", **whole})
-    other.wait(timeout_s=120)
+    other.wait(timeout_s=240)
     assert other.refresh().state == "COMPLETED"
     assert gang.attempts(job)[0]["cause"] == "RESIZE"
     assert "makes room for" in gang.attempts(job)[0]["detail"]

@@ -54,7 +54,7 @@ def test_what_one_machine_makes_another_reads(yard: Yard, tmp_path: Path) -> Non
     yard.client.nodes.drain(maker, "so that the next stage must go elsewhere")
     go.touch()
     try:
-        job.wait(timeout_s=120)
+        job.wait(timeout_s=240)
         job.refresh()
         assert job.state == "COMPLETED", [(s["name"], s["state"], s["cause"], s["detail"]) for s in job.stages]
         assert yard.stage(job, "read")["placed"][0]["node"] != maker
@@ -67,7 +67,7 @@ def test_a_source_is_loaded_once_for_all_machines_and_ahead_of_its_stage(yard: Y
     reads = [{"source": web.url, "sha256": web.digest, "path": "raw.bin"}]
     verify = 'sha256sum < "$YARD_INPUT_DIR/raw.bin"'
     gang = yard.client.jobs.submit({"name": "gang", "nodes": 2, "inputs": reads, "run": verify})
-    gang.wait(timeout_s=120)
+    gang.wait(timeout_s=240)
     gang.refresh()
     assert gang.state == "COMPLETED", [(s["cause"], s["detail"]) for s in gang.stages]
     for rank in (0, 1):
@@ -97,7 +97,7 @@ def test_a_source_is_loaded_once_for_all_machines_and_ahead_of_its_stage(yard: Y
 def test_a_changed_source_fails_its_stage_and_says_so(yard: Yard, web: Web) -> None:
     reads = [{"source": web.url, "sha256": "0" * 64, "path": "raw.bin"}]
     job = yard.client.jobs.submit({"name": "stale", "inputs": reads, "run": "true"})
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
     stage = yard.stage(job, "main")
     assert (stage["state"], stage["cause"]) == ("FAILED", "LAUNCH_FAILED")
     assert 'input "raw.bin" could not be fetched' in stage["detail"]

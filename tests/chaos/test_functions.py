@@ -59,7 +59,7 @@ class Deployed:
     def ask(self, event: Any, **more: Any) -> httpx.Response:
         own = {"Authorization": f"Bearer {token_of(self.yard.client)}"}
         given = more or {"json": event}
-        return httpx.post(self.now["address"], headers=own, timeout=90, **given)
+        return httpx.post(self.now["address"], headers=own, timeout=240, **given)
 
     def is_ready(self) -> bool:
         return bool(self.now["state"] == "READY")
@@ -112,9 +112,9 @@ def test_hostile_calls_cost_nobody_else_anything(function: Deployed) -> None:
     # What hangs is answered, and the replica starts anew as the same process.
     assert function.ask("hang").json()["error"]["code"] == "handler_timeout"
     assert function.ask(2).json() == [2, pid]
-    assert httpx.post(function.now["address"], json=1).status_code == 401
+    assert httpx.post(function.now["address"], json=1, timeout=60).status_code == 401
     stranger = {"Authorization": "Bearer yard_a-key-that-nobody-has"}
-    assert httpx.post(function.now["address"], json=1, headers=stranger).status_code == 401
+    assert httpx.post(function.now["address"], json=1, headers=stranger, timeout=60).status_code == 401
 
 
 def test_a_handler_that_ends_its_replica_is_not_run_twice_and_another_serves(function: Deployed) -> None:

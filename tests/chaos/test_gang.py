@@ -139,7 +139,7 @@ def test_two_nodes_then_one_then_two_go_on_from_each_others_checkpoints(gang: Ga
     def until_cancelled(job: JobRecord, step: int) -> str:
         gang.until_under_way(job, step)
         job.cancel()
-        job.wait(timeout_s=120)
+        job.wait(timeout_s=240)
         path = gang.yard.stage(job, "train")["checkpoint"]["path"]
         assert Path(path).exists()
         return str(path)
@@ -156,7 +156,7 @@ def preempted(gang: Gang, job: JobRecord) -> None:
     gang.until_under_way(job)
     short = {"cpus": 2, "nodes": 2, "expected": "2s", "time_limit": "1m", "run": "sleep 2"}
     urgent = gang.yard.client.jobs.submit({"name": "urgent", "priority": "urgent", **short})
-    urgent.wait(timeout_s=120)
+    urgent.wait(timeout_s=240)
     assert urgent.refresh().state == "COMPLETED"
     gang.yard.until(job, "train", lambda s: s["attempts"] == 2)
     assert gang.attempts(job)[0]["cause"] == "PREEMPTED"

@@ -61,7 +61,7 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
     assert eventually(lambda: yard.client.wire.get(f"/nodes/{name}")["state"] == "DRAINING")
     released.touch()
     for job in jobs:
-        job.wait(timeout_s=120)
+        job.wait(timeout_s=240)
         job.refresh()
         assert job.state == "COMPLETED", job.stages
     ran = oracle.read_text().split("\n")[:-1]

@@ -175,7 +175,7 @@ def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard, calm: 
     urgent = yard.client.jobs.submit(
         {"name": "urgent", "priority": "urgent", "cpus": 2, "expected": "3s", "time_limit": "1m", "run": "sleep 3"}
     )
-    urgent.wait(timeout_s=120)
+    urgent.wait(timeout_s=240)
     urgent.refresh()
     assert urgent.state == "COMPLETED"
     again = yard.until(job, "train", lambda s: s["attempts"] == 2)

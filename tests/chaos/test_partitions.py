@@ -61,7 +61,7 @@ def held(yard: Yard, job: JobRecord) -> dict[str, Any]:
 
 
 def log_of(yard: Yard, job: JobRecord) -> str:
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
     job.refresh()
     assert job.state == "COMPLETED", [(s["state"], s["cause"], s["detail"]) for s in job.stages]
     return "".join(yard.client.jobs.logs(job))
@@ -137,7 +137,7 @@ def test_a_process_sees_the_instance_that_it_holds(
     assert held(yard, keeper)["slot"] == 0
     # The operator divides the card anew: what was there is gone, and what is there now can be asked for.
     keeper.cancel()
-    keeper.wait(timeout_s=60)
+    keeper.wait(timeout_s=240)
     anew = state.read_text().replace("3g.20gb 0 4 0,2g.10gb 4 2 0", "1g.5gb 6 1 0")
     state.with_suffix(".new").write_text(anew)
     state.with_suffix(".new").rename(state)

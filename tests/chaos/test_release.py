@@ -54,7 +54,7 @@ def test_the_agent_of_the_release_before_works_and_stages_go_on_through_both_upg
 
     def ends(job: JobRecord) -> None:
         (tmp_path / f"end-{job.name}").touch()
-        job.wait(timeout_s=120)
+        job.wait(timeout_s=240)
         assert job.refresh().state == "COMPLETED", job.stages
         # Logs follow a little after the end.
         assert eventually(lambda: "over" in "".join(yard.client.jobs.logs(job, stage="main")))
@@ -156,7 +156,7 @@ def test_the_server_goes_forward_and_back_under_a_stage_that_runs(servers: Serve
             assert eventually(lambda: ready(yard))
             assert yard.client.jobs.get(job.number).state == "RUNNING"
             quick = yard.client.jobs.submit({"name": "quick", "run": "true", "cpus": 0.1, "memory": "16MiB"})
-            quick.wait(timeout_s=120)
+            quick.wait(timeout_s=240)
             assert quick.refresh().state == "COMPLETED"
             stop(yard)
 
@@ -171,7 +171,7 @@ def test_the_server_goes_forward_and_back_under_a_stage_that_runs(servers: Serve
             job = yard.client.jobs.get(job.number)
             assert job.state == "RUNNING"
             (tmp_path / "end").touch()
-            job.wait(timeout_s=120)
+            job.wait(timeout_s=240)
             assert job.refresh().state == "COMPLETED"
             assert yard.client.jobs.get(quick.number).state == "COMPLETED"
             assert len(oracle.read_text().split()) == 1, "it ran once"

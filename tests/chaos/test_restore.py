@@ -50,7 +50,7 @@ def test_a_backup_is_restored_under_what_runs(yard: Yard, tmp_path: Path) -> Non
 
     bundle = yard.client.upload(code)
     first = yard.client.jobs.submit({"name": "first", "run": "cat hello.txt", "bundle": bundle})
-    first.wait(timeout_s=120)
+    first.wait(timeout_s=240)
     assert first.refresh().state == "COMPLETED"
     total = sum(d["capacity_milli"] for d in yard.client.devices(node=NAME) if d["kind"] == "cpu") / 1000
     kept, _, waits = submit("kept", 0.1), submit("ends", total - 0.5), submit("waits", total - 0.5)
@@ -97,11 +97,11 @@ def test_a_backup_is_restored_under_what_runs(yard: Yard, tmp_path: Path) -> Non
     assert eventually(lambda: started("new"))
     for name, job in (("new", new), ("kept", jobs.get(kept.number))):
         (tmp_path / f"end-{name}").touch()
-        job.wait(timeout_s=120)
+        job.wait(timeout_s=240)
         assert job.refresh().state == "COMPLETED"
     assert "from the bundle" in "".join(jobs.logs(first.number, stage="main"))
     again = jobs.submit({"name": "again", "run": "cat hello.txt", "bundle": bundle})
-    again.wait(timeout_s=120)
+    again.wait(timeout_s=240)
     assert "from the bundle" in "".join(jobs.logs(again, stage="main"))
     for each in list(yard.client.nodes.survivors()):
         yard.client.nodes.end_survivor(each["part"], "stop", "the test is over")

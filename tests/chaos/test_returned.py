@@ -46,7 +46,7 @@ def test_the_end_of_a_job_waits_for_its_card_and_its_history_tells_the_figures(
     assert eventually(lambda: "20.0 GiB of its devices are not free yet" in yard.stage(job, "main")["substate"])
     assert yard.stage(job, "main")["state"] == "RUNNING"
     cards.hold(1)
-    assert job.wait(60).state == "COMPLETED"
+    assert job.wait(240).state == "COMPLETED"
     (attempt,) = yard.client.jobs.attempts(job)
     found = {each["uuid"]: each for part in attempt["parts"] for each in part["released"]}
     told = found["GPU-a"]

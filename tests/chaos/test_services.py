@@ -139,13 +139,13 @@ def test_a_killed_replica_costs_no_request_that_has_no_answer_yet(service: Servi
 
 def test_a_stranger_and_a_huge_prompt_are_refused(service: Serving) -> None:
     own = {"Authorization": f"Bearer {token_of(service.yard.client)}"}
-    assert httpx.get(f"{service.address}/models").status_code == 401
-    assert httpx.get(f"{service.address}/models", headers=own).json()["data"][0]["id"] == "tuned"
+    assert httpx.get(f"{service.address}/models", timeout=60).status_code == 401
+    assert httpx.get(f"{service.address}/models", headers=own, timeout=60).json()["data"][0]["id"] == "tuned"
     # Not read: the answer comes before the body has been sent.
-    huge = httpx.post(f"{service.address}/completions", headers=own, content=b"x" * 100_000_000)
+    huge = httpx.post(f"{service.address}/completions", headers=own, content=b"x" * 100_000_000, timeout=60)
     assert huge.status_code == 413
     # What a replica tells its router only is not for callers.
-    assert httpx.get(service.address.removesuffix("/v1") + "/metrics", headers=own).status_code == 404
+    assert httpx.get(service.address.removesuffix("/v1") + "/metrics", headers=own, timeout=60).status_code == 404
 
 
 @pytest.mark.long
@@ -190,6 +190,6 @@ def test_a_quiet_service_sleeps_and_the_next_request_wakes_it(service: Serving) 
     assert eventually(lambda: service.now["service"]["state"] == "ASLEEP"), service.now
     own = {"Authorization": f"Bearer {token_of(service.yard.client)}"}
     asked = {"prompt": "to be", "max_tokens": 2}
-    answer = httpx.post(f"{service.address}/completions", headers=own, json=asked, timeout=60)
+    answer = httpx.post(f"{service.address}/completions", headers=own, json=asked, timeout=240)
     assert answer.status_code == 200, (answer.text, service.now)
     assert service.now["service"]["cold_start_s"] > 0

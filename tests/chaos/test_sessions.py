@@ -51,7 +51,7 @@ def job(yard: Yard) -> Iterator[JobRecord]:
     yield made
     if not made.refresh().is_final:
         yard.client.jobs.cancel(made)
-        made.wait(timeout_s=60)
+        made.wait(timeout_s=240)
 
 
 def environment_of(yard: Yard) -> dict[str, str]:
@@ -61,7 +61,7 @@ def environment_of(yard: Yard) -> dict[str, str]:
 
 def exec_(yard: Yard, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "switchyard", "exec", *words]
-    return subprocess.run(command, env=environment_of(yard), input=given, capture_output=True, timeout=90, check=False)
+    return subprocess.run(command, env=environment_of(yard), input=given, capture_output=True, timeout=240, check=False)
 
 
 def events(yard: Yard, job: JobRecord, kind: str) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def test_on_a_terminal_it_is_a_shell_with_the_terminals_size(yard: Yard, job: Jo
     os.write(ours, b"\x03")
     os.write(ours, b"echo code $?; exit 9\n")
     assert eventually(lambda: shows(b"code 130")), shown
-    assert process.wait(60) == 9
+    assert process.wait(240) == 9
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
@@ -139,7 +139,7 @@ def test_who_is_inside_ends_with_the_stage(yard: Yard, job: JobRecord) -> None:
     with pytest.raises(ApiProblem, match="the stage ended"):
         next(heard)
     entry.close()
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
     assert inside(job) == []
     assert eventually(lambda: bool(events(yard, job, "left")))
 
@@ -156,7 +156,7 @@ def test_who_leaves_leaves_nothing_behind(yard: Yard, job: JobRecord) -> None:
     process = subprocess.Popen(command, env=environment_of(yard), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert eventually(lambda: bool(inside(job)))
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(240) == 130
     process.communicate()
 
 
@@ -195,13 +195,13 @@ def test_a_port_of_the_stage_is_reached_from_here_and_no_other(yard: Yard) -> No
     url = f"http://{line.split()[0]}"
     assert f"port {port} of main on " in line
     with ThreadPoolExecutor(8) as many:
-        small = [many.submit(lambda: urlopen(f"{url}/a", timeout=30).read()) for _ in range(30)]
-        large = urlopen(f"{url}/big", timeout=60).read()
+        small = [many.submit(lambda: urlopen(f"{url}/a", timeout=240).read()) for _ in range(30)]
+        large = urlopen(f"{url}/big", timeout=240).read()
         assert {each.result() for each in small} == {b"hello\n"}
     assert large == bytes(3_000_000)
     gateway = urlsplit(yard.up.agents_url).port
     other = subprocess.run(
-        [*command, f":{gateway}"], env=environment_of(yard), capture_output=True, text=True, timeout=60, check=False
+        [*command, f":{gateway}"], env=environment_of(yard), capture_output=True, text=True, timeout=240, check=False
     )
     assert other.returncode == 5
     assert f"does not listen on port {gateway} of its node; it listens on {port} (" in other.stderr
@@ -209,9 +209,9 @@ def test_a_port_of_the_stage_is_reached_from_here_and_no_other(yard: Yard) -> No
     assert f"forwards port {port} of main" in entered["text"]
     assert eventually(lambda: len(events(yard, job, "left")) == 1)
     yard.client.jobs.cancel(job)
-    assert started.wait(60) == 5
+    assert started.wait(240) == 5
     assert "the stage ended" in started.communicate()[1]
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
 
 
 def test_a_port_that_nobody_uses_is_closed_and_one_in_use_is_not(yard: Yard) -> None:
@@ -239,7 +239,7 @@ def test_a_port_that_nobody_uses_is_closed_and_one_in_use_is_not(yard: Yard) -> 
         there[0].wait()
     there[0].close()
     yard.client.jobs.cancel(job)
-    job.wait(timeout_s=60)
+    job.wait(timeout_s=240)
 
 
 def test_a_wait_follows_the_stream_through_a_restart_of_the_server(yard: Yard) -> None:
@@ -257,5 +257,5 @@ def test_a_wait_follows_the_stream_through_a_restart_of_the_server(yard: Yard) -
     assert eventually(yard.up.is_ready)
     with yard.client.jobs.enter(job, ["touch", "go"]) as inside_of_it:
         assert list(inside_of_it) == []
-    assert waiting.wait(60) == 4
+    assert waiting.wait(240) == 4
     assert "FAILED" in waiting.communicate()[1]

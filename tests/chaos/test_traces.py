@@ -35,13 +35,13 @@ def job(yard: Yard) -> Iterator[JobRecord]:
     assert eventually(lambda: "digging" in "".join(yard.client.jobs.logs(made)))
     yield made
     yard.client.jobs.cancel(made)
-    made.wait(timeout_s=60)
+    made.wait(timeout_s=240)
 
 
 def trace(yard: Yard, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "switchyard", "trace", *words]
     environment = environment_of(yard)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_a_running_stage_is_profiled_from_the_command_line(yard: Yard, job: JobRecord, tmp_path: Path) -> None:

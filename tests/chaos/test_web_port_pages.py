@@ -96,7 +96,7 @@ def ended(yard: Yard, job: JobRecord) -> None:
     """End a job, if it has not ended."""
     if not job.refresh().is_final:
         yard.client.jobs.cancel(job)
-        job.wait(timeout_s=60)
+        job.wait(timeout_s=240)
 
 
 def opened(context: BrowserContext, yard: Yard, job: JobRecord) -> Page:

@@ -48,7 +48,7 @@ def job(yard: Yard) -> Iterator[JobRecord]:
     yield made
     if not made.refresh().is_final:
         yard.client.jobs.cancel(made)
-        made.wait(timeout_s=60)
+        made.wait(timeout_s=240)
 
 
 class Browser(httpx.Client):
@@ -58,7 +58,7 @@ class Browser(httpx.Client):
         self.origin = "://".join(urlsplit(url)[:2])
         self.host = urlsplit(url).netloc
         address = f"http://127.0.0.1:{urlsplit(url).port}"
-        super().__init__(base_url=address, headers={"host": self.host}, timeout=60)
+        super().__init__(base_url=address, headers={"host": self.host}, timeout=240)
 
     def enter(self, url: str) -> httpx.Response:
         parts = urlsplit(url)
@@ -195,14 +195,14 @@ def test_the_end_of_the_job_or_of_the_token_ends_what_is_open(yard: Yard, job: J
                 assert each.recv() == "hello"
             yard.client.tokens.revoke(str(made["id"]))
             with pytest.raises(ConnectionClosed):
-                there.recv(timeout=30)
+                there.recv(timeout=240)
             kept.send("still")
             assert kept.recv() == "still"
             assert mine.get("/").status_code == 403
             yard.client.jobs.cancel(job)
             with pytest.raises(ConnectionClosed):
-                kept.recv(timeout=60)
-    job.wait(timeout_s=60)
+                kept.recv(timeout=240)
+    job.wait(timeout_s=240)
     assert lab.get("/").status_code == 403
     with pytest.raises(ApiProblem, match="does not run"):
         yard.client.jobs.open_port(job, "lab")
@@ -227,7 +227,7 @@ def test_the_command_lists_sessions_and_opens_and_ends_one(yard: Yard, job: JobR
     def yard_(*words: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "YARD_URL": yard.client.url, "YARD_TOKEN": yard.client.wire.address[1]}
         command = [sys.executable, "-m", "switchyard", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
     listed = {(each["job"], each["name"]) for each in json.loads(yard_("session", "-o", "json").stdout)}
     assert {(job.number, "lab"), (job.number, "raw")} <= listed
@@ -239,11 +239,11 @@ def test_the_command_lists_sessions_and_opens_and_ends_one(yard: Yard, job: JobR
     asked = subprocess.run(
         [sys.executable, "-m", "switchyard", "port-forward", "--stdio", str(job.number), str(port_of(yard, job))],
         env={**os.environ, "YARD_URL": yard.client.url, "YARD_TOKEN": yard.client.wire.address[1]},
-        input=b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", capture_output=True, timeout=90, check=False,
+        input=b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", capture_output=True, timeout=240, check=False,
     )  # fmt: skip
     assert asked.stdout.startswith(b"HTTP/1.1 200 OK")
     assert yard_("session", "stop", str(job.number)).returncode == 0
-    assert job.wait(timeout_s=60)["state"] == "CANCELLED"
+    assert job.wait(timeout_s=240)["state"] == "CANCELLED"
 
 
 def port_of(yard: Yard, job: JobRecord) -> int:

@@ -47,17 +47,17 @@ def checks(client: Client) -> dict[str, bool]:
 def test_jobs_start_and_end_without_redis(up: Up, how: Callable[[psutil.Process], Callable[[], None]]) -> None:
     known = tomllib.loads((up.home / "client.toml").read_text())
     with Client(known["url"], known["token"]) as client:
-        client.jobs.submit({"name": "before", "command": ["true"], "cpus": 0.1}).wait(90)
+        client.jobs.submit({"name": "before", "command": ["true"], "cpus": 0.1}).wait(240)
         mend = how(up.named("valkey-server"))
         try:
             for name in ("first", "second", "third"):
                 began = time.monotonic()
                 job = client.jobs.submit({"name": name, "command": ["true"], "cpus": 0.1})
-                job.wait(90)
+                job.wait(240)
                 assert job.refresh().state == "COMPLETED"
                 print(f"{how.__name__}: {name} ended after {time.monotonic() - began:.1f} s")
             assert eventually(lambda: checks(client)["scheduler"] and not checks(client)["redis"]), checks(client)
         finally:
             mend()
         assert eventually(lambda: checks(client)["workers"])
-        client.jobs.submit({"name": "after", "command": ["true"], "cpus": 0.1}).wait(90)
+        client.jobs.submit({"name": "after", "command": ["true"], "cpus": 0.1}).wait(240)

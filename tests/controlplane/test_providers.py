@@ -39,7 +39,9 @@ class World:
         self._settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [corp.app()]}}
 
     def says(self, claims: dict[str, Any], **of_token: Any) -> None:
-        httpx.post(f"{self.issuer}/claims", json={"claims": claims, "of_token": of_token}).raise_for_status()
+        httpx.post(
+            f"{self.issuer}/claims", json={"claims": claims, "of_token": of_token}, timeout=60
+        ).raise_for_status()
 
     def back(self, client: Client, **sent: str) -> str:
         """Where the provider sends the browser back to, after it consented."""
@@ -47,7 +49,7 @@ class World:
         page = client.post(f"/sign-in/with/corp?{query}").content.decode()
         found = re.search(r'url=(http[^"]+)"', page)
         assert found, page
-        answer = httpx.get(html.unescape(found[1]))
+        answer = httpx.get(html.unescape(found[1]), timeout=60)
         assert answer.status_code == 302
         return answer.headers["Location"].removeprefix("http://testserver")
 

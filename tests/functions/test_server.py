@@ -78,7 +78,7 @@ def serving(folder: Path, code: str, **env: str) -> Iterator[Server]:
 
     def answers() -> bool:
         try:
-            return httpx.get(f"{server.url}/health").status_code == 200
+            return httpx.get(f"{server.url}/health", timeout=60).status_code == 200
         except httpx.TransportError:
             assert process.poll() is None
             return False
@@ -105,9 +105,9 @@ def test_an_event_is_any_json_value(server: Server, event: Any) -> None:
 
 def test_its_health_check_proves_the_key_as_the_router_expects_and_does_not_tell_it(server: Server) -> None:
     for nonce in ("0123456789abcdef" * 2, "x" * 64):
-        answer = httpx.get(f"{server.url}/health", headers={"x-nonce": nonce})
+        answer = httpx.get(f"{server.url}/health", headers={"x-nonce": nonce}, timeout=60)
         assert answer.content == proof("of-the-replica", nonce) != proof("of-another", nonce)
-    long = httpx.get(f"{server.url}/health", headers={"x-nonce": "x" * 10_000})
+    long = httpx.get(f"{server.url}/health", headers={"x-nonce": "x" * 10_000}, timeout=60)
     assert (long.status_code, b"of-the-replica" in long.content) == (200, False)
 
 
@@ -139,7 +139,7 @@ def test_what_a_handler_does_wrong_is_the_answer_to_its_call(server: Server, eve
 
 
 def test_a_handler_that_forks_is_answered_by_the_parent_alone(server: Server) -> None:
-    with httpx.Client(headers={"Authorization": "Bearer of-the-replica"}) as http:
+    with httpx.Client(headers={"Authorization": "Bearer of-the-replica"}, timeout=60) as http:
         assert http.post(f"{server.url}/invoke", json="fork").json() == "parent"
         # A second answer on this connection would be taken for that to the next request.
         assert http.post(f"{server.url}/invoke", json=5).json()["got"] == 5
@@ -162,7 +162,7 @@ def test_only_the_router_is_answered(server: Server) -> None:
     for key in ("", "Bearer wrong", "Bearer of-the-replica-"):
         assert server.ask(1, headers={"Authorization": key}).status_code == 401
     own = {"Authorization": "Bearer of-the-replica"}
-    assert httpx.get(f"{server.url}/invoke", headers=own).status_code == 404
+    assert httpx.get(f"{server.url}/invoke", headers=own, timeout=60).status_code == 404
 
 
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"POST /invoke HTTP/1.1\r\n" + b"x" * 40_000, b"POST"])

@@ -229,7 +229,7 @@ def test_what_nobody_knows_is_stopped_and_a_strangers_job_is_left_alone(lab, ray
     headers = {"Authorization": f"Bearer {ray.token}"}
     for label in (stray, other):
         body = {"submission_id": label, "entrypoint": "exec sleep 600", "entrypoint_num_cpus": 1}
-        httpx.post(f"{ray.url}/api/jobs/", json=body, headers=headers, trust_env=False).raise_for_status()
+        httpx.post(f"{ray.url}/api/jobs/", json=body, headers=headers, trust_env=False, timeout=60).raise_for_status()
     NodeProvider.objects.update(enabled=False)
     Pilot.objects.create(
         provider=lab, shape="small", hours=1, label=f"yard-{lab.tag}-{'1' * 32}", created_at=timezone.now()

@@ -58,7 +58,7 @@ def test_whoever_has_taken_the_port_of_a_function_gets_neither_its_calls_nor_its
 def test_a_function_takes_posts_and_a_service_is_none(door: Door) -> None:
     door.serve(is_function=True)
     headers = {"Authorization": "Bearer yard_a-key-of-mine"}
-    assert httpx.get(f"{door.url}/f/nlp/chat", headers=headers).status_code == 405
+    assert httpx.get(f"{door.url}/f/nlp/chat", headers=headers, timeout=60).status_code == 405
     door.serve()
     assert call(door).status_code == 404
 

@@ -70,7 +70,7 @@ def test_a_body_in_pieces_that_grows_too_large_is_refused(door: Door) -> None:
     door.serve(body_bytes=1_000)
     pieces = (b"x" * 400 for _ in range(5))
     headers = {"Authorization": "Bearer yard_a-key-of-mine"}
-    answer = httpx.post(f"{door.url}/s/nlp/chat/v1/completions", content=pieces, headers=headers)
+    answer = httpx.post(f"{door.url}/s/nlp/chat/v1/completions", content=pieces, headers=headers, timeout=60)
     assert answer.status_code == 413
 
 
@@ -89,7 +89,7 @@ def test_a_stream_arrives_piece_by_piece(door: Door) -> None:
 
     door.engines[0].say = slowly
     headers = {"Authorization": "Bearer yard_a-key-of-mine"}
-    with httpx.stream("POST", f"{door.url}/s/nlp/chat/v1/completions", json={}, headers=headers) as answer:
+    with httpx.stream("POST", f"{door.url}/s/nlp/chat/v1/completions", json={}, headers=headers, timeout=60) as answer:
         pieces = answer.iter_raw()
         assert next(pieces) == b"data: "
         # The second half does not exist yet.
@@ -164,7 +164,7 @@ def test_a_caller_who_goes_away_frees_the_replica(door: Door) -> None:
 
     door.engines[0].say = for_ever
     headers = {"Authorization": "Bearer yard_a-key-of-mine"}
-    with httpx.stream("POST", f"{door.url}/s/nlp/chat/v1/completions", json={}, headers=headers) as answer:
+    with httpx.stream("POST", f"{door.url}/s/nlp/chat/v1/completions", json={}, headers=headers, timeout=60) as answer:
         next(answer.iter_raw())
     assert gone.wait(30)
     door.engines[0].say = door.engines[0].fine
