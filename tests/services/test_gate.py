@@ -13,9 +13,11 @@ from controlplane.clause_templates import RECORD
 from controlplane.services.gate import ENOUGH, Trial, TrialAnswers, finite, judge, judge_trial
 from router.protocol import BOUNDS
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
+# Also small ones, which are near each other and equal: a bound is kept to the last digit.
+FEW = st.integers(-3, 3).map(float)
+NUMBERS = FEW | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 ANYTHING = st.one_of(
-    st.floats(), st.integers(), st.booleans(), st.text(max_size=5), st.none(), st.integers(min_value=10**400)
+    FEW, st.floats(), st.integers(), st.booleans(), st.text(max_size=5), st.none(), st.integers(min_value=10**400)
 )
 GATES = st.fixed_dictionaries(
     {
