@@ -66,6 +66,26 @@ def test_what_is_no_finite_number_never_passes(value: Any) -> None:
     assert not judge(gate, {}, None).passes
 
 
+@pytest.mark.parametrize(
+    ("bound", "value", "passes"),
+    [
+        ({"at_most": 20.0}, 20.0, True),
+        ({"at_most": 20.0}, 20.000001, False),
+        ({"at_least": 20.0}, 20.0, True),
+        ({"at_least": 20.0}, 19.999999, False),
+        ({"better_than_serving": True, "at_most": 30.0}, 10.0, False),
+        ({"better_than_serving": True, "at_most": 30.0}, 9.999999, True),
+        ({"better_than_serving": True, "at_least": 1.0, "goal": "maximize"}, 10.0, False),
+        ({"better_than_serving": True, "at_least": 1.0, "goal": "maximize"}, 10.000001, True),
+    ],
+)
+def test_a_bound_is_kept_to_the_last_digit_and_as_good_is_not_better(
+    bound: dict[str, Any], value: float, passes: bool
+) -> None:
+    gate = {"metric": "m", "at_most": None, "at_least": None, "goal": "minimize", "better_than_serving": False, **bound}
+    assert judge(gate, {"m": value}, 10.0).passes is passes
+
+
 COUNTS = st.integers(min_value=0, max_value=10_000)
 
 
