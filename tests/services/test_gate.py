@@ -13,9 +13,11 @@ from controlplane.clause_templates import RECORD
 from controlplane.services.gate import ENOUGH, Trial, TrialAnswers, finite, judge, judge_trial
 from router.protocol import BOUNDS
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
+# Also small ones, which are near each other and equal: a bound is kept to the last digit.
+FEW = st.integers(-3, 3).map(float)
+NUMBERS = FEW | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 ANYTHING = st.one_of(
-    st.floats(), st.integers(), st.booleans(), st.text(max_size=5), st.none(), st.integers(min_value=10**400)
+    FEW, st.floats(), st.integers(), st.booleans(), st.text(max_size=5), st.none(), st.integers(min_value=10**400)
 )
 GATES = st.fixed_dictionaries(
     {
@@ -62,6 +64,26 @@ def test_what_is_no_finite_number_never_passes(value: Any) -> None:
     gate = {"metric": "m", "at_most": 1e300, "at_least": -1e300, "goal": "", "better_than_serving": False}
     assert not judge(gate, {"m": value}, None).passes
     assert not judge(gate, {}, None).passes
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "passes"),
+    [
+        ({"at_most": 20.0}, 20.0, True),
+        ({"at_most": 20.0}, 20.000001, False),
+        ({"at_least": 20.0}, 20.0, True),
+        ({"at_least": 20.0}, 19.999999, False),
+        ({"better_than_serving": True, "at_most": 30.0}, 10.0, False),
+        ({"better_than_serving": True, "at_most": 30.0}, 9.999999, True),
+        ({"better_than_serving": True, "at_least": 1.0, "goal": "maximize"}, 10.0, False),
+        ({"better_than_serving": True, "at_least": 1.0, "goal": "maximize"}, 10.000001, True),
+    ],
+)
+def test_a_bound_is_kept_to_the_last_digit_and_as_good_is_not_better(
+    bound: dict[str, Any], value: float, passes: bool
+) -> None:
+    gate = {"metric": "m", "at_most": None, "at_least": None, "goal": "minimize", "better_than_serving": False, **bound}
+    assert judge(gate, {"m": value}, 10.0).passes is passes
 
 
 COUNTS = st.integers(min_value=0, max_value=10_000)
