@@ -913,6 +913,7 @@ class Job(TypedDict):
     array: ArrayPlace | None
     parameters: dict[str, Any]
     depends_on: list[JobDependency]
+    submitted_on: NodeOrigin | None
     stages: list[Stage]
 
 
@@ -1361,6 +1362,14 @@ class NodeDrain(TypedDict):
     version: str
     affects: Stopping
     outcomes: list[DrainOutcome]
+
+
+class NodeOrigin(TypedDict):
+    """The node on which a job was submitted itself while it was cut off, and the account of that node."""
+
+    node: str
+    account: str
+    joined_at: str
 
 
 class NodePage(TypedDict):
@@ -2998,6 +3007,9 @@ class JobItems(dict[str, Any]):
 
     @overload
     def __getitem__(self, key: Literal["depends_on"]) -> list[JobDependency]: ...
+
+    @overload
+    def __getitem__(self, key: Literal["submitted_on"]) -> NodeOrigin | None: ...
 
     @overload
     def __getitem__(self, key: Literal["stages"]) -> list[Stage]: ...
