@@ -154,11 +154,11 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(box: Box, tmp_path: Path
         box.yard.wait(lambda: _answers(box))
     again = node_socket.uuid7()
     assert box.submit("true", again) == box.submit("true", again), "the same submission is the same job"
-    for job in jobs:
+    for job in (*jobs, again):
         box.until(job, "COMPLETED", "FAILED")
     box.yard.is_deaf = False
     side = box.sides[0]
-    box.yard.wait(lambda: {*jobs, again} <= side.local.keys() and all(one.exit for one in side.local.values()))
+    box.yard.wait(lambda: {*jobs, again} <= side.local.keys())
     names = sorted(path.name[0] for path in ran.iterdir())
     assert names == sorted(set(names)), "nothing ran twice"
     ended = {turn for turn, job in enumerate(jobs) if side.local[job].exit.cause == ""}  # type: ignore[union-attr]
