@@ -9,11 +9,11 @@ from typing import Any, Final
 from django.db import connection
 
 from controlplane.fleet.world import parsed
+from controlplane.jobs.step_marks import seconds_per_step
 from controlplane.observability import tallies
 from controlplane.observability.gathering import Gathered
 from controlplane.pools import lending
 from controlplane.pools.models import Budget, Quota
-from controlplane.queries.pace import seconds_per_step
 from scheduler.core.model.lifecycle import ACTIVE, FINAL, Cause, State
 from scheduler.core.resources import charges
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 import msgspec
 from django.utils import timezone
 
 from controlplane.jobs.models import Curves, Job
+from controlplane.jobs.step_marks import rate, telling
 from scheduler.core.model.lifecycle import State
-
-# Fewer reports, or reports over less time than this, tell no speed.
-LEAST_MARKS: Final = 3
-LEAST_S: Final = 30.0
-# A stage that has reported no step for so long, or so many times as long as usual, has no speed now.
-SILENT_S: Final = 120.0
-SILENT_TIMES: Final = 5
-
-Mark = tuple[float, float]
 
 
 class StagePace(msgspec.Struct, frozen=True):
@@ -56,22 +46,16 @@ def of_job(job: Job) -> StagePaceList:
     return StagePaceList([pace for pace in found if pace is not None])
 
 
-def seconds_per_step(marks: Sequence[Sequence[float]], now: float) -> float | None:
-    """How long a step takes by the marks of an attempt, up to ``now``; None where they tell no speed."""
-    telling = _telling(marks, now)
-    return 1 / _rate(telling) if telling else None
-
-
 def _of_attempt(row: Curves, now: float) -> StagePace | None:
-    marks = _telling(row.marks, now)
+    marks = telling(row.marks, now)
     if not marks:
         return None
     (begin, _first), (end, last) = marks[0], marks[-1]
     stage = row.attempt.stage
     told = (stage.progress or {}).get("total")
     total = int(told) if isinstance(told, int | float) and told >= last else None
-    rates = [_rate(marks), _rate(marks[len(marks) // 2 :])]
-    ends = sorted(end + (total - last) / rate for rate in rates if total is not None and rate > 0)
+    rates = [rate(marks), rate(marks[len(marks) // 2 :])]
+    ends = sorted(end + (total - last) / speed for speed in rates if total is not None and speed > 0)
     return StagePace(
         stage=stage.name,
         attempt=row.attempt.number,
@@ -83,28 +67,6 @@ def _of_attempt(row: Curves, now: float) -> StagePace | None:
         low_at=_moment(ends[0]) if ends else None,
         high_at=_moment(ends[-1]) if ends else None,
     )
-
-
-def _telling(raw: Sequence[Sequence[float]], now: float) -> Sequence[Mark]:
-    """The marks that tell a speed: enough of them, over enough time, and the last not long ago; none otherwise."""
-    marks = _onward([(float(at), float(step)) for at, step in raw])
-    if len(marks) < LEAST_MARKS:
-        return []
-    (begin, first), (end, last) = marks[0], marks[-1]
-    usual_s = (end - begin) / (len(marks) - 1)
-    is_telling = end - begin >= LEAST_S and last > first and now - end <= max(SILENT_S, SILENT_TIMES * usual_s)
-    return marks if is_telling else []
-
-
-def _onward(marks: Sequence[Mark]) -> Sequence[Mark]:
-    """The marks since the steps last went back, as they do where a stage begins another round."""
-    back = [i for i in range(1, len(marks)) if marks[i][1] < marks[i - 1][1]]
-    return marks[back[-1] :] if back else marks
-
-
-def _rate(marks: Sequence[Mark]) -> float:
-    (begin, first), (end, last) = marks[0], marks[-1]
-    return (last - first) / (end - begin) if end > begin else 0.0
 
 
 def _moment(at: float) -> datetime | None:
