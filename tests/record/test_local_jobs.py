@@ -17,6 +17,7 @@ from controlplane.fleet.models import Alarm, Device
 from controlplane.jobs.models import Attempt, Claim, Job, Part
 from controlplane.local_jobs import models as rows
 from controlplane.local_jobs.join import join
+from controlplane.queries import job_rows
 from tests.record.yard import Agent, Yard, cpu, gpu, states
 
 
@@ -76,6 +77,9 @@ def test_what_ended_while_it_was_cut_off_is_an_ordinary_job_with_the_times_of_it
     assert {claim.device.uuid for claim in held} == {"GPU-a-0", "cpu-a"}
     assert all(claim.closed_at - claim.opened_at == timedelta(hours=1) for claim in held), "charged for an hour"
     assert not any(Device.objects.values_list("claimed_milli", flat=True))
+    (shown,) = job_rows.shown(job_rows.whole(Job.objects.filter(id=job)))
+    assert shown.submitted_on is not None
+    assert (shown.submitted_on.node, shown.submitted_on.account) == ("a", "line3")
     assert "joined" in found.events.values_list("kind", flat=True)
     # The node is told to forget the part only now.
     assert edge.agent.report().forget == [local_ids(job).part]
