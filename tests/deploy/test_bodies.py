@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from deploy.local.service import ROOT
-from tests.browser.site import _free_port, _wait
+from tests.browser.site import _wait, port_to_be
 
 MIB = 2**20
 Start = Callable[..., "Web"]
@@ -71,7 +71,7 @@ def answered(opened: socket.socket) -> tuple[int, dict[str, Any]]:
 def served(folder: Path, module: str = "controlplane.asgi", **environment: str) -> Iterator[Web]:
     from django.db import connection
 
-    port, log = _free_port(), folder / "web.log"
+    port, log = port_to_be(), folder / "web.log"
     url = os.environ["DATABASE_URL"]
     base, _mark, query = url.partition("?")
     own = f"{base.rpartition('/')[0]}/{connection.settings_dict['NAME']}?{query}"
