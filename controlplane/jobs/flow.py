@@ -65,23 +65,6 @@ def outputs(section: Section) -> list[str]:
     return names
 
 
-def left(project: Project, pool: Pool, job: int, stage: str, output: str, digest: str) -> LeftOutput:
-    """Return what a stage of a job of this project has left last under this name, for a job in this pool."""
-    from controlplane.jobs.models import Output, Stage  # they are read after job files are
-
-    of = Stage.objects.select_related("job__pool").filter(job__number=job, job__project=project, name=stage).first()
-    found = Output.objects.filter(stage=of, name=output, **({"digest": digest} if digest else {}))
-    newest = found.order_by("-at").first() if of else None
-    if of is None or newest is None:
-        said = _("no stage {stage} of a job #{job} of project {project} has left an output {output}")
-        return LeftOutput("", "", said.format(stage=shown(stage), job=job, project=project.name, output=shown(output)))
-    storage = of.job.pool.storage_path
-    if storage and storage != pool.storage_path:
-        said = _("it lies on the storage that nodes of pool {other} share, which those of pool {pool} do not have")
-        return LeftOutput("", "", said.format(other=of.job.pool.name, pool=pool.name))
-    return LeftOutput(newest.digest, f"{storage}/{job}/outputs/{stage}/{output}" if storage else "")
-
-
 def inputs(
     section: Section, left: Left, project: Project | None = None, pool: Pool | None = None
 ) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from controlplane.jobs import (
     depends_on,
     flow,
     git_ask,
+    left_outputs,
     masked,
     mounts,
     notify,
@@ -247,7 +248,7 @@ def rules_for(user: User) -> SubmitRules:
         reservation=reservations.refusal_for(user),
         sites=cache(_sites),
         promotable=promotion.refusal_for(user),
-        left=flow.left,
+        left=left_outputs.left,
         cluster=settings.CLUSTER_NAME,
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
@@ -305,9 +306,7 @@ def check_sizes(found: Sequence[Resolved]) -> None:
 def _kind_of_file(value: object) -> str:
     """Read what the file is; who says there what a stage does is told where that stands."""
     if isinstance(value, str) and value in AFFINITY:
-        detail = _(
-            "says what the file is, Job; what a stage does stands with it: stages: [{{name: main, kind: {kind}}}]"
-        )
+        detail = _("says what the file is, Job; what a stage does is said below stages, as kind: {kind}")
         raise Unacceptable(detail.format(kind=value), "unknown_value")
     return choice("Job")(value)
 

@@ -22,7 +22,7 @@ from controlplane import changes
 from controlplane.accounts import audit, permissions
 from controlplane.accounts.audit import Origin, Via
 from controlplane.clauses import Told, clause, joined, told, verbatim
-from controlplane.jobs import curves, flow
+from controlplane.jobs import curves, left_outputs
 from controlplane.jobs import service as jobs
 from controlplane.jobs.models import Attempt, Job
 from controlplane.jobs.service import Note
@@ -164,7 +164,7 @@ def _judge(one: Promotion, row: InferenceService, revisions: Mapping[int, Servic
     if pool is None:
         return _refused(one, told(clause("PromotionNoModel", why=verbatim("the pool of the service is gone"))), now)
     with override("en"):
-        left = flow.left(job.project, pool, job.number, one.asked["from"], one.asked["output"], "")
+        left = left_outputs.left(job.project, pool, job.number, one.asked["from"], one.asked["output"], "")
         if not left.digest:
             return _refused(one, told(clause("PromotionNoModel", why=verbatim(left.fault))), now)
         try:

@@ -91,7 +91,7 @@ def bare(text: str) -> str:
     return re.sub(r"^(?:Iterator|list|Rows)\[(.*)\]$", r"\1", text.replace("answers.", ""))
 
 
-OTHERS = {"None", "JobRecord", "Iterator[JobRecord]", "str"}
+OTHERS = {"None", "Draft", "JobRecord", "Iterator[JobRecord]", "str"}
 """Returned by methods that read an answer, and give something else."""
 
 METHODS = [each for each in told() if each[2] and each[1] not in OTHERS and each[0] != "Nodes.join"]

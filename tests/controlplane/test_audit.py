@@ -32,6 +32,7 @@ from controlplane.functions.models import DeployedFunction
 from controlplane.job_templates.admin import JobTemplateAdmin
 from controlplane.job_templates.models import JobTemplate
 from controlplane.jobs.models import Attempt, Job
+from controlplane.local_jobs.models import LocalGrant
 from controlplane.notifications.models import TriedDelivery
 from controlplane.pools.models import Budget, Limit, Pool, PriorityClass, Profile, Quota
 from controlplane.providers.models import NodeProvider
@@ -652,6 +653,13 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
             row = NodeProvider.objects.get(name="hpc")
             changed = change(row, "nodeprovider.change", **{**form, "max_nodes": 2})
             return [made, changed, delete(row, "nodeprovider.delete")]
+        case "LocalGrant":
+            form = {"node": Node.objects.get(name="n1").pk, "project": town.project.pk, "user": town.user.pk}
+            made = add("localgrant.add", **form)
+            row = LocalGrant.objects.get()
+            mate = User.objects.get(username="mate")
+            changed = change(row, "localgrant.change", **{**form, "user": mate.pk})
+            return [made, changed, delete(row, "localgrant.delete")]
         case "Site":
             form = {
                 **SITE, "pools": "[]", "locations": "[]", "price": 0, "patience_s": 60, "gain_s": 60, "most_jobs": 9,

@@ -95,6 +95,9 @@ MORE: list[Any] = [
     {"run": "x", "outputs": ["a b", "c", "c"]},
     {"run": "x", "outputs": ["a/b"], "checkpoint": {"dir": "/etc"}},
     {"run": "x", "inputs": [{}, {"source": "x", "sha256": "y"}, {"source": "/x"}, {"source": "/a b", "sha256": SHA}]},
+    {"run": "x", "kind": "train"},
+    {"stages": [FLOW], "promote": {"service": "chat"}},
+    {"run": "x", "inputs": [{"job": 7, "output": "o"}, {"job": 7, "from": "a", "output": "o"}]},
     {"run": "x", "inputs": [{"source": "/x", "sha256": SHA, "path": "../x"}, *[{"source": "/y", "sha256": SHA}] * 2]},
 ]
 

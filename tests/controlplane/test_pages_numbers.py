@@ -76,7 +76,7 @@ def test_what_was_held_and_forgotten_is_listed(town: Town) -> None:
     assert town.owner.read("/overview")["attention"] == []
     Stage.objects.update(state_at=timezone.now() - timedelta(days=3, hours=1))
     (sign,) = town.owner.read("/overview")["attention"]
-    assert sign["title"] == f"main of #{job.number} has been on hold for {sign['params']['span']}"
+    assert sign["title"] == f"main of #{job.number} has been on hold for 3 d 1 h"
     assert sign["detail"] == "held by owner; release it, or cancel it"
     assert sign["level"] in {form.level for form in FORMS.values()}
 

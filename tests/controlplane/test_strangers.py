@@ -129,8 +129,8 @@ def everything(world: World, person: Person) -> dict[str, bytes]:
     assert person.user is not None
     browser = Client()
     browser.force_login(person.user)
-    # A stream has no end; what it tells is judged in test_job_stream.
-    paths = [path for path in addresses(world, api.urlpatterns, "/api/v1/") if path != "/api/v1/jobs/watch"]
+    # A stream has no end; what they tell is judged in test_job_stream and where logs are followed.
+    paths = [path for path in addresses(world, api.urlpatterns, "/api/v1/") if not path.endswith(("/watch", "/follow"))]
     told = {path: person.client.get(path).getvalue() for path in paths}
     told |= {f"socket {path}": live.read(path, person.user)[2] for path in list(told)}
     for path in addresses(world, pages.urlpatterns, "/"):
