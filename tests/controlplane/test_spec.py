@@ -293,7 +293,7 @@ def test_a_fault_is_pointed_at(spec: Any, pointer: str, code: str) -> None:
 
 def test_the_kind_of_a_stage_in_the_place_of_that_of_the_file_is_told_where_it_stands() -> None:
     said = sentence({"run": "x", "kind": "train"}, "/kind")
-    assert "stages: [{name: main, kind: train}]" in said
+    assert "below stages, as kind: train" in said
 
 
 def test_a_fault_of_the_job_that_stages_inherit_is_told_once_and_where_it_stands() -> None:
