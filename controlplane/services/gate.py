@@ -13,8 +13,11 @@ from typing import Any, Final
 
 from router.protocol import BOUNDS
 
-# Before so many answers an error more or less decides nothing, unless the time of the trial is over.
+# Before so many answers an error more or less decides nothing, unless the time of the trial is over, or so many came
+# that a revision within the bound would have them once in a thousand trials: a router asks what fails ever less often.
 ENOUGH: Final = 20
+FEWEST: Final = 5
+CHANCE: Final = 0.001
 # The share of the answers whose first byte must come within the bound.
 FIRST_BYTE_SHARE: Final = 0.95
 
@@ -94,15 +97,15 @@ class TrialAnswers:
 def judge_trial(bounds: Mapping[str, Any], answers: TrialAnswers, lasted_s: float) -> tuple[Trial, GateVerdict]:
     """Judge the trial of a revision that is ready; ``bounds`` are those of ``canary`` in the job file.
 
-    It fails at once when enough answers show it, and with fewer when its time is over.
+    It fails at once when enough answers show it, or more errors than chance explains; with fewer when its time is over.
     """
     is_over = lasted_s >= bounds["for_s"]
     said: dict[str, Any] = {"answers": answers.count, "errors": answers.errors}
-    if answers.count and (is_over or answers.count >= ENOUGH):
-        share = 100 * answers.errors / answers.count
-        if share > bounds["errors_at_most"]:
-            verdict = GateVerdict(False, "TrialErrors", {**said, "most": f"{bounds['errors_at_most']:g}"})
-            return Trial.FAILED, verdict
+    is_enough = is_over or answers.count >= ENOUGH
+    if _are_too_many(answers, bounds["errors_at_most"], is_enough):
+        verdict = GateVerdict(False, "TrialErrors", {**said, "most": f"{bounds['errors_at_most']:g}"})
+        return Trial.FAILED, verdict
+    if answers.count and is_enough:
         late, timed = _late(answers.first_bytes, bounds["first_byte_s"])
         if timed and late > (1 - FIRST_BYTE_SHARE) * timed:
             most = f"{bounds['first_byte_s']:g}"
@@ -110,6 +113,18 @@ def judge_trial(bounds: Mapping[str, Any], answers: TrialAnswers, lasted_s: floa
     if not is_over:
         return Trial.GOES_ON, GateVerdict(True, "TrialGoesOn", said)
     return Trial.PASSED, GateVerdict(True, "TrialPassed" if answers.count else "TrialUnasked", said)
+
+
+def _are_too_many(answers: TrialAnswers, most_percent: float, is_enough: bool) -> bool:
+    """Whether more than this share of the answers failed: of enough, or of fewer beyond what chance explains."""
+    if not answers.count or 100 * answers.errors / answers.count <= most_percent:
+        return False
+    return is_enough or (answers.count >= FEWEST and _tail(answers.errors, answers.count, most_percent / 100) < CHANCE)
+
+
+def _tail(errors: int, count: int, share: float) -> float:
+    """Return how likely at least so many errors are among ``count`` answers, if each fails with this probability."""
+    return sum(math.comb(count, n) * share**n * (1 - share) ** (count - n) for n in range(errors, count + 1))
 
 
 def _late(counts: Sequence[int], most_s: float | None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.clause_templates import RECORD
-from controlplane.services.gate import ENOUGH, Trial, TrialAnswers, finite, judge, judge_trial
+from controlplane.services.gate import ENOUGH, FEWEST, Trial, TrialAnswers, finite, judge, judge_trial
 from router.protocol import BOUNDS
 
 # Also small ones, which are near each other and equal: a bound is kept to the last digit.
@@ -98,8 +98,24 @@ def test_a_trial_ends_when_it_is_over_or_enough_failed(answers: int, errors: int
     is_bad = answers > 0 and 100 * errors / answers > most
     if is_bad and (answers >= ENOUGH or lasted_s >= 600):
         assert verdict is Trial.FAILED
+    elif is_bad and answers >= FEWEST and verdict is Trial.FAILED:
+        # One error more does not make it better.
+        more = TrialAnswers(answers, min(answers, errors + 1))
+        assert judge_trial(bounds, more, lasted_s)[0] is Trial.FAILED
     else:
         assert verdict is (Trial.PASSED if lasted_s >= 600 else Trial.GOES_ON)
+
+
+@pytest.mark.parametrize(
+    ("answers", "errors", "most", "fails"),
+    [(4, 4, 10, False), (5, 5, 10, True), (5, 3, 10, False), (6, 5, 10, True), (19, 4, 10, False), (5, 1, 0, True)],
+)
+def test_a_revision_that_fails_again_and_again_is_not_tried_to_the_end(
+    answers: int, errors: int, most: float, fails: bool
+) -> None:
+    bounds = {"for_s": 600.0, "errors_at_most": most, "first_byte_s": None}
+    verdict, _why = judge_trial(bounds, TrialAnswers(answers, errors), 1.0)
+    assert verdict is (Trial.FAILED if fails else Trial.GOES_ON)
 
 
 def test_late_first_bytes_fail_a_trial_once_more_than_one_in_twenty_is_surely_late() -> None:
