@@ -237,29 +237,29 @@ def _watch(
         return False
     if revision.is_failed or revision.failures >= most_failures:
         return _take_back(one, row, revisions, told(clause("TrialNotReady", why=verbatim(revision.fault))), now)
+    if revision.ready_at is not None and one.trial_at is None:
+        one.trial_at = now
+        one.save(update_fields=["trial_at"])
+    if (canary := one.asked.get("canary")) is not None:
+        # What fails whatever it is asked is never ready: routers leave it alone once it has answered its first probe.
+        answers = gate.TrialAnswers(one.answers, one.errors, one.first_bytes)
+        lasted_s = (now - one.trial_at).total_seconds() if one.trial_at else 0.0
+        verdict, why = gate.judge_trial(canary, answers, lasted_s)
+        if verdict is gate.Trial.FAILED:
+            return _take_back(one, row, revisions, told(clause(why.code, **why.params)), now)
+        if verdict is gate.Trial.PASSED and one.trial_at is not None:
+            row.settings = {**row.settings, "canary": 100}
+            row.changed_at = now
+            row.save(update_fields=["settings", "changed_at"])
+            return _succeed(one, row, told(clause(why.code, **why.params)), now)
     is_late = now - one.made_at > LONGEST_START
     if revision.ready_at is None:
         if is_late:
             hours = round(LONGEST_START.total_seconds() / 3600)
             return _take_back(one, row, revisions, told(clause("TrialNeverReady", hours=hours)), now)
         return False
-    if one.trial_at is None:
-        one.trial_at = now
-        one.save(update_fields=["trial_at"])
-    canary = one.asked.get("canary")
-    if canary is None:
-        if ready < row.wanted and not is_late:
-            return False
+    if canary is None and (ready >= row.wanted or is_late):
         return _succeed(one, row, told(clause("PromotionServes", revision=one.revision)), now)
-    answers = gate.TrialAnswers(one.answers, one.errors, one.first_bytes)
-    verdict, why = gate.judge_trial(canary, answers, (now - one.trial_at).total_seconds())
-    if verdict is gate.Trial.FAILED:
-        return _take_back(one, row, revisions, told(clause(why.code, **why.params)), now)
-    if verdict is gate.Trial.PASSED:
-        row.settings = {**row.settings, "canary": 100}
-        row.changed_at = now
-        row.save(update_fields=["settings", "changed_at"])
-        return _succeed(one, row, told(clause(why.code, **why.params)), now)
     return False
 
 
@@ -334,7 +334,7 @@ def _audit(
 
 def on_trial() -> dict[tuple[int, int], int]:
     """Return the promotions on trial by the service and the revision whose answers are counted."""
-    rows = Promotion.objects.filter(state=Promotion.PromotionState.TRIAL, trial_at__isnull=False, service__isnull=False)
+    rows = Promotion.objects.filter(state=Promotion.PromotionState.TRIAL, service__isnull=False)
     found = rows.values_list("service_id", "revision", "pk")
     return {(service, revision): pk for service, revision, pk in found if service is not None and revision is not None}
 

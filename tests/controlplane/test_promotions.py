@@ -229,6 +229,26 @@ def test_a_canary_with_bad_answers_is_taken_back(cluster: Cluster) -> None:
     assert {each.revision.number for each in Replica.objects.filter(ended_at=None)} == {1}
 
 
+def test_a_canary_that_fails_from_its_first_answer_is_taken_back_though_it_is_never_ready(cluster: Cluster) -> None:
+    """Routers leave a replica alone that fails again and again, and say that it is not well."""
+    job = submit(cluster, canary={"percent": "10%", "for": "10m", "errors_at_most": "10%"})
+    one = complete(cluster, job, perplexity=3.0)
+    first = max(Replica.objects.values_list("pk", flat=True))
+    new = frozenset(range(first + 1, first + 100))
+    for _ in range(4):
+        cluster.follow(ill=new)
+    assert (refresh(one).state, one.trial_at) == ("TRIAL", None)
+    row = Replica.objects.get(revision__number=2, ended_at=None)
+    member = {"id": row.pk, "healthy": False, "outstanding": 0, "draining": False, "fault": "it closed the connection"}
+    for answers, state in ((3, "TRIAL"), (2, "ROLLED_BACK")):
+        told_ = {**member, "answers": answers, "errors": answers, "first_bytes": []}
+        told(cluster.router, "sync", {"router": "r", "members": [told_], "services": []})
+        cluster.follow(ill=new)
+        assert refresh(one).state == state
+    assert one.detail == "5 of 5 answers failed, more than 10 %; revision 1 serves again"
+    assert cluster.row.revision == 1
+
+
 def test_a_canary_that_does_well_gets_everything_when_its_time_is_over(cluster: Cluster) -> None:
     one = complete(cluster, submit(cluster, canary={"for": "1m"}), perplexity=3.0)
     for _ in range(4):
