@@ -27,6 +27,7 @@ from agents.edge.job_file import JobRefused
 from agents.edge.ledger import AcceptedJob
 from agents.edge.local_jobs import LocalJobs
 from agents.isolation.beneath import regular
+from agents.one_request import OneRequestServer
 
 log = logging.getLogger("switchyard.agent")
 REQUEST_BYTES: Final = 256 << 10
@@ -49,12 +50,12 @@ class Request(msgspec.Struct, frozen=True):
 requests: Final = BoundedDecoder[Request](Request)
 
 
-class ControlSocket:
+class ControlSocket(OneRequestServer):
     """Serves the local jobs of one node at ``path``."""
 
     def __init__(self, jobs: LocalJobs, path: Path) -> None:
+        super().__init__(MOST_CLIENTS)
         self.jobs, self.path = jobs, path
-        self.clients = 0
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
@@ -74,25 +75,11 @@ class ControlSocket:
                 self.path.unlink()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.clients >= MOST_CLIENTS:
-            writer.transport.abort()
-            return
-        self.clients += 1
-        try:
-            async with asyncio.timeout(REQUEST_S):
-                raw = await reader.readuntil(b"\n")
-            answer = await self._answer(_peer(writer.get_extra_info("socket")), raw)
-            writer.write(msgspec.json.encode(answer) + b"\n")
-            async with asyncio.timeout(REQUEST_S):
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it asked too slowly, too much, or went away
-        finally:
-            self.clients -= 1
-            with contextlib.suppress(OSError):
-                writer.transport.abort()
+        async def answer(raw: bytes) -> bytes:
+            told = await self._answer(_peer(writer.get_extra_info("socket")), raw)
+            return msgspec.json.encode(told) + b"\n"
+
+        await self.exchange(reader, writer, answer, end=b"\n", ask_s=REQUEST_S, answer_s=REQUEST_S)
 
     async def _answer(self, account: Account, raw: bytes) -> dict[str, Any]:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import re
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agents.decode import digits
+from agents.one_request import OneRequestServer
 
 log = logging.getLogger("switchyard.agent")
 
@@ -38,13 +38,12 @@ def endpoint(text: str) -> tuple[str, int]:
     return found[1] or found[2], port
 
 
-class MetricsServer:
+class MetricsServer(OneRequestServer):
     """Serves the text that ``make`` returns."""
 
     def __init__(self, make: Callable[[], str]) -> None:
+        super().__init__(MOST_CLIENTS)
         self._make = make
-        # How many are being served now.
-        self.clients = 0
         self._made: tuple[float, bytes] = (float("-inf"), b"")
         self._server: asyncio.Server | None = None
 
@@ -59,26 +58,9 @@ class MetricsServer:
             self._server.close()
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.clients >= MOST_CLIENTS:
-            writer.transport.abort()
-            return
-        self.clients += 1
-        try:
-            async with asyncio.timeout(HEAD_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(self._answer(head))
-            async with asyncio.timeout(ANSWER_S):
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it asked too slowly, too much, or went away
-        finally:
-            self.clients -= 1
-            with contextlib.suppress(OSError):
-                writer.transport.abort()
+        await self.exchange(reader, writer, self._answer, end=b"\r\n\r\n", ask_s=HEAD_S, answer_s=ANSWER_S)
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         request = _REQUEST.match(head)
         if request is None:
             return _response("400 Bad Request", b"this is no request\n")
