@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from agents.ends import clause
 from agents.notes import NoteText
 from agents.protocol import Division, Link
 
 Health = Literal["OK", "DEGRADED", "UNHEALTHY", "LOST"]
+# Stages may run on devices in these.
+USABLE: Final = ("OK", "DEGRADED")
 WORSE: dict[Health, int] = {"OK": 0, "DEGRADED": 1, "UNHEALTHY": 2, "LOST": 3}
 MIB = 1 << 20
 GIB = 1 << 30

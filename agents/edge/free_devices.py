@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from agents.devices.card import USABLE
 from agents.edge.job_file import LocalDemand
 from agents.protocol import Device, DeviceClaim
-
-USABLE = ("OK", "DEGRADED")
 
 
 def choose(

@@ -7,7 +7,6 @@ more.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from agents.edge.allowance import Account
 from agents.edge.job_file import LocalDemand
 from agents.protocol import DeviceClaim, Exit, LocalClaim, LocalJob, LocalOffer, local_ids
 from agents.supervisor import procfs
-from agents.supervisor.record import write_whole
+from agents.supervisor.record import sync_folder, write_whole
 
 log = logging.getLogger("switchyard.agent")
 # What is not in the record yet is bounded by this; of what is, so many are kept, so long.
@@ -107,18 +106,20 @@ class LocalLedger:
         self.folder, self.now = folder, now
         found = (_files.find(str(path)) for path in sorted(folder.glob("*.json")))
         self.jobs = {job.id: job for job in found if job is not None}
+        # Logs ask for each part at each look.
+        self._of_part = {job.part: job.id for job in self.jobs.values()}
         if unreadable := sum(1 for _ in folder.glob("*.json")) - len(self.jobs):
             log.error("%d files of local jobs in %s cannot be read, and stay as they are", unreadable, folder)
 
     def put(self, job: AcceptedJob) -> None:
         """Write a job; when this returns, no crash loses it. Raises OSError, and keeps what was there."""
         write_whole(str(self.folder / f"{job.id}.json"), msgspec.to_builtins(job), sync=True)
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        self.jobs[job.id] = job
+        sync_folder(str(self.folder))
+        self.jobs[job.id], self._of_part[job.part] = job, job.id
+
+    def of_part(self, part: str) -> AcceptedJob | None:
+        """Return the job that this part belongs to; None if it is no local job's."""
+        return self.jobs.get(self._of_part.get(part, ""))
 
     def open(self) -> Iterator[AcceptedJob]:
         return (job for _, job in sorted(self.jobs.items()) if job.is_open)
@@ -133,4 +134,4 @@ class LocalLedger:
         for place, job in enumerate(joined):
             if len(joined) - place > MOST_JOINED or job.accepted.before(now) > KEPT_S:
                 (self.folder / f"{job.id}.json").unlink(missing_ok=True)
-                del self.jobs[job.id]
+                del self.jobs[job.id], self._of_part[job.part]

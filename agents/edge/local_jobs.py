@@ -252,7 +252,8 @@ class LocalJobs:
 
     def is_withheld(self, part: str) -> bool:
         """Whether the record has no row for a part yet, so that its logs are not sent."""
-        return any(job.part == part and job.number is None for job in self.ledger.open())
+        job = self.ledger.of_part(part)
+        return job is not None and job.number is None
 
     def offers(self, *, is_first: bool) -> list[LocalOffer]:
         """Return what a report offers. The first one of a connection names the others too, because the record may

@@ -15,7 +15,7 @@ import msgspec
 from agents.decode import BoundedDecoder
 from agents.link.server import Channel, Identity, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
-from agents.supervisor.record import write_whole
+from agents.supervisor.record import sync_folder, write_whole
 from agents.supervisor.small_file import content
 
 _USABLE = re.compile(r"[A-Za-z0-9_-]{20,200}")
@@ -71,11 +71,7 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
 def remember(state: Path, enrolled: Enrolled) -> None:
     """Store the credential durably, readable by this user alone. Raises OSError; then the old one is still stored."""
     write_whole(str(state / "node.json"), msgspec.to_builtins(enrolled), sync=True)
-    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(str(state))
 
 
 class Credentials:

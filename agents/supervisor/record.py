@@ -38,6 +38,15 @@ def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) ->
     os.rename(draft, path)
 
 
+def sync_folder(path: str) -> None:
+    """Bring the names in a folder to disk, such as one that was given to a file just now. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def write_all(descriptor: int, content: bytes) -> None:
     """Write all bytes. Raises OSError if the disk takes only a part."""
     wrote = 0

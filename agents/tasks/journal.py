@@ -23,7 +23,7 @@ import msgspec
 from agents.decode import BoundedDecoder, Undecodable
 from agents.protocol import DeviceClaim, Exit
 from agents.supervisor.procfs import boottime
-from agents.supervisor.record import write_all
+from agents.supervisor.record import sync_folder, write_all
 
 TOMBSTONES: Final = 4096
 MOST_TOMBSTONES: Final = 20_000
@@ -321,11 +321,7 @@ class Journal:
             file.write(content)
         os.fsync(descriptor)
         os.rename(draft, self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(str(self.path.parent))
         os.close(self._file)
         self._file, self._size, self._compacted = descriptor, len(content), len(content)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from agents import VERSION
+from agents.devices.card import USABLE
 from agents.protocol import Device, DeviceError, DeviceSample
 
 # Older measurements do not describe the present.
@@ -78,7 +79,7 @@ NATIVE: Final[Mapping[str, tuple[Native, ...]]] = {
         Native("npu_chip_info_hbm_total_memory", "gauge", lambda d, s: d.memory_bytes / MIB or None),
         Native("npu_chip_info_power", "gauge", lambda d, s: s.power_w),
         Native("npu_chip_info_temperature", "gauge", lambda d, s: s.temperature_c),
-        Native("npu_chip_info_health_status", "gauge", lambda d, s: float(d.health in ("OK", "DEGRADED"))),
+        Native("npu_chip_info_health_status", "gauge", lambda d, s: float(d.health in USABLE)),
     ),
 }
 
@@ -157,7 +158,7 @@ def _add(page: MetricsText, seen: NodeReading, device: Device, sample: DeviceSam
         "temperature_celsius": sample.temperature_c,
         "clock_hertz": sample.clock_hz,
         "energy_joules_total": sample.energy_j,
-        "health": float(device.health in ("OK", "DEGRADED")),
+        "health": float(device.health in USABLE),
         "allocated": float(device.uuid in seen.held),
     }
     for name, value in values.items():
