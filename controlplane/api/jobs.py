@@ -28,8 +28,7 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts.models import Token
-from controlplane.api import bulk, byte_range, job_stream, log_stream
+from controlplane.api import bulk, byte_range, job_stream, log_stream, open_streams
 from controlplane.api.arrays import ArraySerializer
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedMergePatch, BoundedYAML, check_bounds
 from controlplane.api.editing import IF_UNCHANGED
@@ -71,6 +70,7 @@ from controlplane.queries import metrics as measured
 from controlplane.queries import traces as traced
 from controlplane.queries import values as reported
 from controlplane.queries.refusals import Unanswerable
+from controlplane.queries.untrusted import sandboxed
 
 MOST_AT_ONCE = 10_000
 LONGEST_REASON = 500
@@ -410,7 +410,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         once and within a minute. It ends with the stage, and with the token or sign-in that opened it."""
         job, asked = self.get_object(), self.body(PortOpenSerializer)
         wish = web_sessions.PortWish(asked["port"], asked["stage"], asked["rank"], asked["reason"].strip())
-        token = request.auth if isinstance(request.auth, Token) else None
+        token = self.access_token
         login = "" if token else str(request.session.session_key or "")
         ticket = web_sessions.open_port(job, self.user, wish, token=token, login=login)
         return Response(web_ports.opened(ticket), status=201, headers={"Cache-Control": "no-store"})
@@ -452,13 +452,9 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         asked = params.pop("since", "")
         since = request.headers.get("Last-Event-ID", "") or asked
         refuse_unknown(params, jobs.JobFilter.base_filters)
-        token = request.auth if isinstance(request.auth, Token) else None
         cursor = job_watch.cursor_of(since) if since else None
-        stream = job_stream.events(self.user, token, params, cursor, get_language() or "en")
-        response = StreamingHttpResponse(stream, content_type="text/event-stream")
-        response["Cache-Control"] = "no-store"
-        response["X-Accel-Buffering"] = "no"
-        return response
+        stream = job_stream.events(self.user, self.access_token, params, cursor, get_language() or "en")
+        return open_streams.streamed(stream, "text/event-stream")
 
     @reasoned_action
     def cancel(self, request: Request, name: str) -> Response:
@@ -569,9 +565,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
                 response["X-Log-Cut"] = "true"
         response["Content-Type"] = "text/plain; charset=utf-8"
         response["Accept-Ranges"] = "bytes"
-        # The page escapes the text itself; a browser that opens this address must never run what a job printed.
-        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-        response["X-Content-Type-Options"] = "nosniff"
+        sandboxed(response)
         return response
 
     @extend_schema(
@@ -585,14 +579,10 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         what comes. A job that waits is waited for. ``X-Log-Offset`` tells the offset of the first byte, so that a
         broken stream can be taken up again."""
         wanted = msgspec.convert(self.asked(LogFollowSerializer), job_logs.LogQuery)
-        token = request.auth if isinstance(request.auth, Token) else None
-        offset, pieces = log_stream.text(self.user, token, name, wanted)
-        response = StreamingHttpResponse(pieces, content_type="text/plain; charset=utf-8")
+        offset, pieces = log_stream.text(self.user, self.access_token, name, wanted)
+        response = open_streams.streamed(pieces, "text/plain; charset=utf-8")
         response["X-Log-Offset"] = str(offset)
-        response["Cache-Control"] = "no-store"
-        response["X-Accel-Buffering"] = "no"
-        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-        response["X-Content-Type-Options"] = "nosniff"
+        sandboxed(response)
         return response
 
     @extend_schema(

@@ -1,13 +1,14 @@
-"""How many streams a user has open in this process, and who still may read one."""
+"""What streams have in common: how many a user has open in this process, who may read on, and the headers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from django.conf import settings
+from django.http import StreamingHttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import Token, User
@@ -34,6 +35,14 @@ def counted(user: int) -> Iterator[None]:
         yield
     finally:
         _of_user[user] -= 1
+
+
+def streamed(pieces: AsyncIterator[bytes], content_type: str) -> StreamingHttpResponse:
+    """Return an answer that is sent as it comes, which nothing on its way may keep or hold back."""
+    response = StreamingHttpResponse(pieces, content_type=content_type)
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
 
 
 def reader(user: int, token: Any) -> User | None:

@@ -17,7 +17,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.versioning import NamespaceVersioning
 from rest_framework.viewsets import GenericViewSet
 
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.filters import StrictFilterBackend
@@ -77,6 +77,11 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
     def user(self) -> User:
         """The requesting user."""
         return signed_in(self.request)
+
+    @property
+    def access_token(self) -> Token | None:
+        """The access token that the request carries; None if the user signed in to the pages."""
+        return self.request.auth if isinstance(self.request.auth, Token) else None
 
     def body(self, serializer: type[Serializer]) -> dict[str, Any]:
         """The body, validated by this serializer; raises 400 with the invalid fields."""

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.protocol import MIN_PROTO, PROTO
 from controlplane.accounts import permissions
-from controlplane.accounts.models import Member, Token
+from controlplane.accounts.models import Member
 from controlplane.accounts.service import SCOPES
 from controlplane.api.viewsets import SingleViewSet
 
@@ -58,7 +58,7 @@ class WhoamiViewSet(SingleViewSet):
     @extend_schema(operation_id="whoami")
     def retrieve(self, request: Request) -> Response:
         """The requesting user, their projects and the scopes of the token."""
-        user, token = self.user, request.auth if isinstance(request.auth, Token) else None
+        user, token = self.user, self.access_token
         return self.shown(
             {
                 "user": user.get_username(),

@@ -18,6 +18,7 @@ from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.clauses import in_words
 from controlplane.services import autoscale, replicas
+from controlplane.services.first_bytes import added
 from controlplane.services.models import InferenceService as Row
 from controlplane.services.models import Promotion, ServiceMinute, ServiceRevision
 from controlplane.services.models import Replica as ReplicaRow
@@ -245,9 +246,7 @@ def _one(
 
 
 def _traffic(minutes: Sequence[ServiceMinute], objective_s: float | None) -> ServiceTraffic:
-    counts = replicas.empty_counts()
-    for minute in minutes:
-        counts = [a + b for a, b in zip(counts, minute.first_bytes, strict=False)]
+    counts = added(*(minute.first_bytes for minute in minutes))
     requests = sum(minute.requests for minute in minutes)
     answered = sum(counts)
     within = None

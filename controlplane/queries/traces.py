@@ -14,6 +14,7 @@ from controlplane.jobs import models as rows
 from controlplane.jobs import traces
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.refusals import Unseen
+from controlplane.queries.untrusted import sandboxed
 from controlplane.storage import Download
 
 _NAMES: Final = {"py-spy": "speedscope.json", "torch": "trace.json.gz"}
@@ -97,7 +98,5 @@ def content(job: rows.Job, trace: uuid.UUID) -> Download:
     part = row.part
     name = f"{job.number}-{part.attempt.stage.name}-{part.attempt.number}-{part.rank}.{_NAMES.get(row.tool, 'trace')}"
     response = Download(file, as_attachment=True, filename=name, content_type="application/octet-stream")
-    # A job decides what is in it, so no browser may take it for a page.
-    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-    response["X-Content-Type-Options"] = "nosniff"
+    sandboxed(response)
     return response

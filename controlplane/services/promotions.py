@@ -29,6 +29,7 @@ from controlplane.jobs.service import Note
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools.models import Pool
 from controlplane.services import file, gate
+from controlplane.services.first_bytes import added
 from controlplane.services.models import InferenceService, Promotion, ServiceRevision
 from controlplane.services.service import add_revision, turn_to
 from scheduler.core.model.lifecycle import State
@@ -346,9 +347,7 @@ def count(number: int, answers: int, errors: int, first_bytes: list[int]) -> Non
         if row is None:
             return
         row.answers, row.errors = row.answers + answers, row.errors + errors
-        longest = max(len(row.first_bytes), len(first_bytes))
-        padded = [[*counts, *[0] * (longest - len(counts))] for counts in (row.first_bytes, first_bytes)]
-        row.first_bytes = [a + b for a, b in zip(*padded, strict=True)]
+        row.first_bytes = added(row.first_bytes, first_bytes)
         row.save(update_fields=["answers", "errors", "first_bytes"])
 
 

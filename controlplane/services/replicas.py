@@ -23,6 +23,7 @@ from controlplane.jobs import service as jobs
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Job, Part
 from controlplane.services import autoscale, file, promotions
+from controlplane.services.first_bytes import added
 from controlplane.services.models import (
     FIRST_PORT,
     LAST_PORT,
@@ -34,7 +35,6 @@ from controlplane.services.models import (
 )
 from controlplane.services.reconcile import ReplicaHere, ReplicaStanding, ServicePlan, Wish, reconcile
 from controlplane.services.service import LABEL
-from router.protocol import BOUNDS
 from scheduler.core.model.lifecycle import FINAL, State
 
 log = logging.getLogger(__name__)
@@ -230,9 +230,7 @@ def _by_load(row: InferenceService, here: Iterable[_Seen], now: datetime) -> Non
     if given["min"] == given["max"]:
         row.wanted, row.wishes = given["min"], []
         return
-    counts = empty_counts()
-    for minute in row.minutes.filter(at__gt=now - timedelta(seconds=120)):
-        counts = [a + b for a, b in zip(counts, minute.first_bytes, strict=False)]
+    counts = added(*(minute.first_bytes for minute in row.minutes.filter(at__gt=now - timedelta(seconds=120))))
     told = sum((each.row.load.get("running") or 0) + (each.row.load.get("waiting") or 0) for each in here)
     asked_at = row.asked_at or row.changed_at
     signals = autoscale.Signals(
@@ -410,8 +408,3 @@ def parts_of(replicas: Iterable[Replica], *, since: Phase = Phase.RUNNING) -> di
         attempt__stage__job__number__in=numbers, ended_at=None, rank=0, phase__gte=since, phase__lte=Phase.RUNNING
     )
     return {part.attempt.stage.job.number: part for part in found}
-
-
-def empty_counts() -> list[int]:
-    """Return counts of times to the first byte, all zero."""
-    return [0] * (len(BOUNDS) + 1)

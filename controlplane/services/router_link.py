@@ -29,6 +29,7 @@ from controlplane.accounts.models import Token, User
 from controlplane.accounts.permissions import Permit
 from controlplane.functions import calls
 from controlplane.services import engines, promotions, replicas
+from controlplane.services.first_bytes import added, empty_counts
 from controlplane.services.models import InferenceService, Replica, ServiceMinute, ServiceRevision
 from controlplane.services.reconcile import weights
 from router.protocol import (
@@ -187,13 +188,13 @@ def _count(news: ServiceNews, tokens: int, now: datetime) -> None:
         minute, _made = ServiceMinute.objects.select_for_update().get_or_create(
             service_id=news.id,
             at=now.replace(second=0, microsecond=0),
-            defaults={"first_bytes": replicas.empty_counts()},
+            defaults={"first_bytes": empty_counts()},
         )
         for name in ("requests", "failed", "refused", "retried", "errors", "cold"):
             setattr(minute, name, getattr(minute, name) + getattr(news, name))
         minute.cold_ms = max(minute.cold_ms, news.cold_ms)
         minute.queued, minute.replicas = max(minute.queued, news.queued), max(minute.replicas, ready)
-        minute.first_bytes = [a + b for a, b in zip(minute.first_bytes, news.first_bytes, strict=False)]
+        minute.first_bytes = added(minute.first_bytes, news.first_bytes)
         minute.save()
 
 
