@@ -22,9 +22,10 @@ def path_of(given: str = "") -> str:
     return given or os.environ.get("YARD_EDGE_SOCKET", "") or USUAL
 
 
-def uuid7() -> str:
-    """Return a new id that sorts by time (RFC 9562, version 7)."""
-    bits = int.from_bytes(int(time.time() * 1000).to_bytes(6, "big") + os.urandom(10), "big")
+def uuid7(at_s: float | None = None) -> str:
+    """Return a new id that sorts by time (RFC 9562, version 7): now, or so many seconds since the epoch."""
+    at_ms = int((time.time() if at_s is None else at_s) * 1000)
+    bits = int.from_bytes(at_ms.to_bytes(6, "big") + os.urandom(10), "big")
     bits = bits & ~(0xF << 76) | 7 << 76
     return str(uuid.UUID(int=bits & ~(3 << 62) | 2 << 62))
 

@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from switchyard.node_socket import uuid7
+
 if TYPE_CHECKING:
     from bench.edge.node import EdgeNode
     from bench.edge.record import EdgeRecord
@@ -28,12 +30,12 @@ MOST_MINUTES: Final = 1_500
 
 def day(node: EdgeNode, record: EdgeRecord, dice: random.Random, cut_s: float = DAY_S) -> dict[str, int]:
     """Cut the node off, let its accounts work, and let the link come back badly; return what was lost and doubled."""
-    from bench.edge.record import new_id, now
+    from bench.edge.record import now
 
     marks = [now()]
     while node.up_s < cut_s:
         if dice.random() < SUBMITS:
-            node.submit(new_id(int(node.up_s * 1000)))
+            node.submit(uuid7(node.up_s))
         for job in [job for job in node.asked if job not in node.accepted][:3]:
             node.submit(job)  # nobody answered: its account asks once more
         if dice.random() < KILLS:

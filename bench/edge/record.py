@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from datetime import datetime
 
@@ -78,9 +77,3 @@ class EdgeRecord:
 
 def now() -> datetime:
     return timezone.now()
-
-
-def new_id(at_ms: int) -> str:
-    """Return an id as who submits a job chooses it."""
-    bits = (at_ms << 80) | (7 << 76) | (uuid.uuid4().int & ((1 << 76) - 1))
-    return str(uuid.UUID(int=(bits & ~(3 << 62)) | (2 << 62)))

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.fleet import models as rows
-from controlplane.jobs.models import Claim
+from controlplane.jobs.models import Attempt, Claim
 from controlplane.queries import metrics
 from controlplane.queries.cursor import Page
 
@@ -72,20 +72,24 @@ def shown(claims: Iterable[Claim], user: User) -> list[PastClaim]:
     return [_shown(claim, claim.pk in seen) for claim in claims]
 
 
+def names_of(attempt: Attempt, is_seen: bool) -> dict[str, Any]:
+    """Whose attempt held something; all null if the reader may not see its job."""
+    if not is_seen:
+        return dict.fromkeys(("job", "name", "stage", "attempt", "project", "user"))
+    stage = attempt.stage
+    return {
+        "job": stage.job.number,
+        "name": stage.job.name,
+        "stage": stage.name,
+        "attempt": attempt.number,
+        "project": stage.job.project.name,
+        "user": stage.job.user.get_username(),
+    }
+
+
 def _shown(claim: Claim, is_seen: bool) -> PastClaim:
-    stage = claim.part.attempt.stage
-    names: dict[str, Any] = dict.fromkeys(("job", "name", "stage", "attempt", "project", "user"))
-    if is_seen:
-        names = {
-            "job": stage.job.number,
-            "name": stage.job.name,
-            "stage": stage.name,
-            "attempt": claim.part.attempt.number,
-            "project": stage.job.project.name,
-            "user": stage.job.user.get_username(),
-        }
     return PastClaim(
-        **names,
+        **names_of(claim.part.attempt, is_seen),
         milli=claim.milli,
         memory_bytes=claim.memory_bytes,
         partition=claim.partition or None,

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.db import connection
@@ -16,6 +16,7 @@ from controlplane.accounts.models import User
 from controlplane.fleet import models as rows
 from controlplane.jobs.models import Claim, Part
 from controlplane.queries import metrics
+from controlplane.queries.device_history import names_of
 from controlplane.queries.metrics import DeviceSeries
 
 MOST_DEVICES: Final = metrics.MOST_SERIES
@@ -92,19 +93,8 @@ def _seen(parts: Sequence[uuid.UUID], user: User) -> set[uuid.UUID]:
 
 def _shown(part: Part, claims: Iterable[Claim], is_seen: bool) -> PastStage:
     attempt, claims = part.attempt, list(claims)
-    stage = attempt.stage
-    told: dict[str, Any] = dict.fromkeys(("job", "name", "stage", "attempt", "project", "user"))
-    if is_seen:
-        told = {
-            "job": stage.job.number,
-            "name": stage.job.name,
-            "stage": stage.name,
-            "attempt": attempt.number,
-            "project": stage.job.project.name,
-            "user": stage.job.user.get_username(),
-        }
     return PastStage(
-        **told,
+        **names_of(attempt, is_seen),
         cause=attempt.cause if is_seen else "",
         exit_code=attempt.exit_code if is_seen else None,
         devices=dict(Counter(claim.device.kind for claim in claims)),

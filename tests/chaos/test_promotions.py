@@ -13,7 +13,7 @@ from deploy.local.service import ROOT
 from switchyard import jobfile
 from tests.chaos.stack import eventually, standing
 from tests.chaos.test_job import Yard, on
-from tests.chaos.test_services import Serving, token_of
+from tests.chaos.test_services import Serving, serving_of, token_of
 
 pytestmark = pytest.mark.chaos
 
@@ -54,14 +54,8 @@ def service(yard: Yard) -> Iterator[Serving]:
     """The service of the example, with a replica that answers."""
     file = jobfile.read(str(EXAMPLE / "service.yaml"))
     file["template"] |= {"memory": "128MiB", "workdir": str(ROOT / "examples" / "serve")}
-    made = yard.client.services.create(file)
-    serving = Serving(yard, made["service"]["id"], file)
-    try:
-        assert eventually(serving.settled), serving.now
+    with serving_of(yard, file) as serving:
         yield serving
-    finally:
-        yard.client.services.delete(serving.id)
-        assert eventually(lambda: not list(yard.client.services.list()))
 
 
 def ask(serving: Serving) -> httpx.Response:

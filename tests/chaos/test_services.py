@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,10 +88,9 @@ def whole_file(**given: Any) -> dict[str, Any]:
     return {**file, **given}
 
 
-@pytest.fixture
-def service(yard: Yard) -> Iterator[Serving]:
-    """A service with two replicas that answer."""
-    file = whole_file(replicas=2)
+@contextmanager
+def serving_of(yard: Yard, file: dict[str, Any]) -> Iterator[Serving]:
+    """A service of this file, whose replicas answer; it is gone afterwards."""
     made = yard.client.services.create(file)
     serving = Serving(yard, made["service"]["id"], file)
     try:
@@ -99,7 +99,14 @@ def service(yard: Yard) -> Iterator[Serving]:
     finally:
         yard.client.services.delete(serving.id)
         assert eventually(lambda: not list(yard.client.services.list()))
-        assert eventually(lambda: not processes_of("serve.py --model"))
+
+
+@pytest.fixture
+def service(yard: Yard) -> Iterator[Serving]:
+    """A service with two replicas that answer."""
+    with serving_of(yard, whole_file(replicas=2)) as serving:
+        yield serving
+    assert eventually(lambda: not processes_of("serve.py --model"))
 
 
 def during(serving: Serving, what: Callable[[], None], *, is_stream: bool = True) -> Load:

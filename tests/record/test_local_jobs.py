@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,13 +16,8 @@ from controlplane.jobs.models import Attempt, Claim, Job, Part
 from controlplane.local_jobs import models as rows
 from controlplane.local_jobs.join import join
 from controlplane.queries import job_rows
+from switchyard.node_socket import uuid7
 from tests.record.yard import Agent, Yard, cpu, gpu, states
-
-
-def uuid7() -> str:
-    """An id as a node's accounts choose it."""
-    bits = (int(time.time() * 1000) << 80) | (7 << 76) | (uuid.uuid4().int & ((1 << 76) - 1))
-    return str(uuid.UUID(int=(bits & ~(3 << 62)) | (2 << 62)))
 
 
 @dataclass
